@@ -20,7 +20,7 @@ with needed("members"):
     from aiokafka import ConsumerRebalanceListener, TopicPartition
 
 from holdfast.members.clients.aiokafka.consumer import AIOKafkaConsumer, install
-from holdfast.members.clients.drop_in import name_of
+from holdfast.members.clients.drop_in import module_attribute
 
 if TYPE_CHECKING:
     from holdfast.members.clients.aiokafka.assignors import Range, RoundRobin, Sticky, assignor
@@ -44,4 +44,4 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    return name_of(__name__, name, _LATE, aiokafka)
+    return module_attribute(__name__, name, _LATE, aiokafka)

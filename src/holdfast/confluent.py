@@ -22,7 +22,7 @@ with needed("members"):
 
 from holdfast.members.clients.confluent.config import INSTALLED
 from holdfast.members.clients.confluent.consumer import ConfluentConsumer as Consumer
-from holdfast.members.clients.drop_in import name_of
+from holdfast.members.clients.drop_in import module_attribute
 
 if TYPE_CHECKING:
     from holdfast.members.clients.confluent.async_consumer import (
@@ -107,7 +107,7 @@ def install(config: Mapping[str, Any] | None = None) -> Callable[[], None]:
         from holdfast.members.clients.confluent.async_consumer import REPLACEMENTS
 
         ours |= REPLACEMENTS
-    return INSTALLED.install(ours, config or {}, leave=_needs_originals)
+    return INSTALLED.install(ours, config or {}, keeps_original=_needs_originals)
 
 
 def _needs_originals(module: str) -> bool:
@@ -115,4 +115,4 @@ def _needs_originals(module: str) -> bool:
 
 
 def __getattr__(name: str) -> Any:
-    return name_of(__name__, name, _LATE, confluent_kafka)
+    return module_attribute(__name__, name, _LATE, confluent_kafka)

@@ -19,7 +19,7 @@ with needed("members"):
     import kafka
     from kafka import ConsumerRebalanceListener, TopicPartition
 
-from holdfast.members.clients.drop_in import name_of
+from holdfast.members.clients.drop_in import module_attribute
 from holdfast.members.clients.kafka.consumer import KafkaConsumer, install
 
 if TYPE_CHECKING:
@@ -51,4 +51,4 @@ _LATE = {
 
 
 def __getattr__(name: str) -> Any:
-    return name_of(__name__, name, _LATE, kafka)
+    return module_attribute(__name__, name, _LATE, kafka)

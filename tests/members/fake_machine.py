@@ -56,7 +56,7 @@ class Notes:
     def __init__(self):
         self.notes = []
 
-    def hold_back(self, resources, drained):
+    def mark_pending_revocation(self, resources, drained):
         self.notes.append("stop")
         drained()
 

@@ -26,7 +26,7 @@ from holdfast.members.config.arguments import TopicPartition
 from holdfast.members.config.policy import assignors_of
 from holdfast.members.metrics import Counters
 from holdfast.members.runtime.member_thread import MemberSnapshot
-from holdfast.members.session.client_adapter import ClientTraits, InFlight, before
+from holdfast.members.session.client_adapter import ClientTraits, InFlight, limit_to_in_flight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 
@@ -135,7 +135,7 @@ class FakeCoordinator:
             answer(made, self.answers.pop(0))
         return made.answer
 
-    def pause(self, seconds):
+    def wait(self, seconds):
         over = Future()
         if self.pauses is None:
             over.set_result(None)
@@ -245,8 +245,8 @@ class Member:
         self.session.drop(partitions, ())
         self.stand(self.generation + 1, self._terms.keys() - set(partitions))
 
-    def hold_back(self, *partitions):
-        self.session.hold_back(partitions, lambda: self.answered.append("drained"))
+    def mark_pending_revocation(self, *partitions):
+        self.session.mark_pending_revocation(partitions, lambda: self.answered.append("drained"))
 
     def call(self, call, *partitions):
         self.session.call(call, partitions, lambda error: self.answered.append((call.value, error)))
@@ -293,11 +293,11 @@ class FakeAdapter:
         self.sought = []
         self.is_closed = False
 
-    def hold_back(self, partitions):
+    def mark_pending_revocation(self, partitions):
         self.calls.append(("hold back", sorted(partitions)))
 
-    def hide(self, partitions):
-        self.calls.append(("hide", sorted(partitions)))
+    def stop_delivery(self, partitions):
+        self.calls.append(("stop_delivery", sorted(partitions)))
 
     def drop(self, partitions):
         if partitions:
@@ -309,12 +309,12 @@ class FakeAdapter:
         return {tp: OffsetToCommit(self.at[tp]) for tp in partitions if tp in self.at}
 
     def processed(self, positions, in_flight):
-        return before(positions, in_flight)
+        return limit_to_in_flight(positions, in_flight)
 
     def raise_error(self):
         """No partition fails here."""
 
-    def firsts(self, held):
+    def first_in_flight(self, held):
         found = {}
         for record in held:
             found.setdefault(record.partition, OffsetToCommit(record.offset))

@@ -12,7 +12,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 
 from holdfast.members.clients.aiokafka.adapter import MutableAssignment, MutableSubscriptions
 from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
-from holdfast.members.clients.aiokafka.fetcher import ListFetcher
+from holdfast.members.clients.aiokafka.fetcher import UnblockedFetcher
 from holdfast.members.session.subscription_state import SubscriptionState
 
 A, B, C = (TopicPartition("t", i) for i in range(3))
@@ -59,7 +59,7 @@ def play(harness: Harness, *first: TopicPartition, pattern: str = "") -> None:
         else:
             subscriptions.subscribe(topics={"t"})
             subscriptions.take(first, SubscriptionState())
-        subscriptions.fetcher = ListFetcher(client, subscriptions, auto_offset_reset="latest")
+        subscriptions.fetcher = UnblockedFetcher(client, subscriptions, auto_offset_reset="latest")
         await turns()
         try:
             await harness(client, subscriptions, subscriptions.subscription.assignment)

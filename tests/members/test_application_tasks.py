@@ -6,7 +6,7 @@ import queue
 
 import pytest
 
-from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks, to_the_end
+from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks, run_to_end
 
 
 def failing(times, notes):
@@ -62,5 +62,5 @@ def test_a_task_may_do_the_next_one():
 def test_an_interrupted_end_goes_on_and_raises_then():
     notes = []
     with pytest.raises(KeyboardInterrupt):
-        to_the_end(failing(1, notes))
+        run_to_end(failing(1, notes))
     assert notes == ["work", "work"]

@@ -105,7 +105,7 @@ class Harness:
         await self.duty("commit", self.member.last_commit(*partitions), self.answers.append)
 
     def commit(self, offsets, asked=CommitOrigin.NAMED):
-        sent = self.session.commits.begin(
+        sent = self.session.commits.commit_async(
             {tp: OffsetToCommit(at) for tp, at in offsets.items()}, asked, timeout_s=PATIENCE_S
         )
         return sent.result(PATIENCE_S)
@@ -125,9 +125,9 @@ async def test_what_is_not_subscribed_to_any_more_is_processed():
     s = Harness()
     old, new = ("old", 0), ("new", 0)
     s.session.in_flight.update({old: 3, new: 4})
-    await s.duty("hold_back", (old,), s.answer("old"))
-    await s.duty("hold_back", (new,), s.answer("new"))
-    s.session.finish_others({"new"})
+    await s.duty("mark_pending_revocation", (old,), s.answer("old"))
+    await s.duty("mark_pending_revocation", (new,), s.answer("new"))
+    s.session.forget_unsubscribed({"new"})
     assert s.answers == ["old"]
     assert s.session.in_flight == {new: 4}
 
@@ -137,7 +137,7 @@ async def test_what_is_lost_is_not_waited_for():
     s = Harness()
     await s.assign({A: 1}, at={A: 5})
     s.session.in_flight[A] = 3
-    await s.duty("hold_back", (A,), s.answer("drained"))
+    await s.duty("mark_pending_revocation", (A,), s.answer("drained"))
     await s.lose(A)
     assert "drained" in s.answers
 
@@ -189,7 +189,7 @@ async def test_what_is_lost_is_hidden_before_its_callback_is_over():
 
     s.adapter.listener = listener
     await s.lose(A)
-    assert s.adapter.calls[-2:] == [("hide", [A]), ("lost", [A])]
+    assert s.adapter.calls[-2:] == [("stop_delivery", [A]), ("lost", [A])]
     assert "lost" not in s.answers
     s.session.stop_callbacks()
     await turns()
@@ -238,16 +238,16 @@ def harness_on_new_loop():
 
 def test_a_job_that_is_interrupted_is_done_again():
     loop, s = harness_on_new_loop()
-    hold_back, n = s.adapter.hold_back, []
+    mark_pending_revocation, n = s.adapter.mark_pending_revocation, []
 
     def interrupted(partitions):
         n.append(1)
         if len(n) == 1:
             raise KeyboardInterrupt
-        hold_back(partitions)
+        mark_pending_revocation(partitions)
 
-    s.adapter.hold_back = interrupted
-    s.session.hold_back((A,), s.answer("drained"))
+    s.adapter.mark_pending_revocation = interrupted
+    s.session.mark_pending_revocation((A,), s.answer("drained"))
     s.session.call(REVOKED, (A,), s.answer("revoked"))
     with pytest.raises(KeyboardInterrupt):
         loop.run_until_complete(turns())
@@ -261,7 +261,7 @@ def test_a_job_that_is_interrupted_is_done_again():
 def test_a_closed_loop_answers_at_once():
     loop, s = harness_on_new_loop()
     loop.close()
-    s.session.hold_back((A,), s.answer("drained"))
+    s.session.mark_pending_revocation((A,), s.answer("drained"))
     s.session.drop((A,), (A,))
     s.session.call(LOST, (A,), s.answer("lost"))
     s.session.commit(SimpleNamespace(resources=(A,)), s.answers.append)

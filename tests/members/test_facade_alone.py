@@ -399,7 +399,7 @@ def test_every_key_has_one_way():
     servers = "a,b:1,::1,"
     config = {"group.id": "g", "bootstrap.servers": servers, "holdfast.policy": "deferred"}
     routed = routing.route({**config, "fetch.min.bytes": 5, "enable.auto.commit": "false"})
-    assert routed.plane == {
+    assert routed.client_config == {
         "group.id": "g",
         "bootstrap.servers": servers,
         "fetch.min.bytes": 5,

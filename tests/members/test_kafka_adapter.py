@@ -74,7 +74,7 @@ class Harness:
         self.call(ListenerCall.ASSIGNED, *tps)
 
     def revoke(self, *tps):
-        self.session.hold_back(tps, lambda: None)
+        self.session.mark_pending_revocation(tps, lambda: None)
         self.call(ListenerCall.REVOKED, *tps)
 
     def call(self, call, *tps):
@@ -111,12 +111,12 @@ def test_what_is_held_back_or_lost_is_not_handed_out_whatever_else_changes():
     harness = Harness("cooperative-sticky")
     harness.assign(1, A, B)
     harness.reads_to(5, A, B)
-    harness.adapter.hold_back([A])
+    harness.adapter.mark_pending_revocation([A])
     assert harness.fetchable() == {B}
     harness.owns(1, A, B, ("t", 2))
     harness.call(ListenerCall.ASSIGNED, ("t", 2))
     assert harness.fetchable() == {B}, "kafka-python forgets it when the assignment changes"
-    harness.adapter.hide([B])
+    harness.adapter.stop_delivery([B])
     assert harness.fetchable() == set()
     assert harness.positions() == {A: 5, B: 5}
     harness.adapter.drop([A, B])
@@ -142,9 +142,9 @@ def test_what_comes_back_to_an_eager_member_goes_on_where_it_was():
     harness.member.coordinator.answers = [0, 0]
     commits = GroupCommits(CONFIG)
     for offset in (3, 5):
-        commits.wait_for(harness.session, offsets(offset), 1_000)
+        commits.commit_sync(harness.session, offsets(offset), 1_000)
     with pytest.raises(CommitFailedError):
-        commits.wait_for(harness.session, offsets(6), 1_000)
+        commits.commit_sync(harness.session, offsets(6), 1_000)
 
 
 def test_in_a_later_generation_it_begins_where_the_group_has_committed(harness):
@@ -292,7 +292,9 @@ def test_a_callback_of_a_commit_is_called_by_a_later_call():
     harness, told = Harness(), []
     harness.assign(1, A)
     commits = GroupCommits(CONFIG)
-    sent = commits.begin(harness.session, offsets(5), offsets(5), lambda *found: told.append(found))
+    sent = commits.commit_async(
+        harness.session, offsets(5), offsets(5), lambda *found: told.append(found)
+    )
     harness.member.coordinator.sent[0].answer.set_result(0)
     assert sent.succeeded() and not told
     commits.notify()
@@ -301,11 +303,11 @@ def test_a_callback_of_a_commit_is_called_by_a_later_call():
 
 def test_a_commit_that_nobody_answers_is_late(harness):
     with pytest.raises(KafkaTimeoutError):
-        GroupCommits(CONFIG).wait_for(harness.session, offsets(5), 0)
+        GroupCommits(CONFIG).commit_sync(harness.session, offsets(5), 0)
 
 
 def test_offsets_of_other_types_are_refused():
     harness = Harness()
     for given in ({"t": OffsetAndMetadata(1, "", -1)}, {TopicPartition(*A): 1}):
         with pytest.raises(TypeError):
-            GroupCommits(CONFIG).wait_for(harness.session, given, 0)
+            GroupCommits(CONFIG).commit_sync(harness.session, given, 0)

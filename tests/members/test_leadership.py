@@ -521,6 +521,6 @@ def test_every_option_of_a_design_is_configured_by_a_setting_of_its_own(make):
     made = member.assignors[0].policy
     assert (made.delay_ms, made.first_member_delay_ms) == (60_000, 7_000)
     assert (made.first_member, made.successor_delay_ms) == (When.DEFERRED, 40_000)
-    assert not member._settings.comes_back
+    assert not member._settings.returns
     assert (made.batch, made.group_batch, made.interval_ms) == (3, 12, 9_000)
     assert (made.record_limit_bytes, made.leader_state_limit_bytes) == (90_000, 40_000)

@@ -149,7 +149,7 @@ class Harness:
         self.session.begin_poll()
 
     def revoke(self, *tps):
-        self.session.hold_back(tps, lambda: None)
+        self.session.mark_pending_revocation(tps, lambda: None)
         self.session.begin_poll()
         self.session.call(ListenerCall.REVOKED, tps, lambda _: None)
         self.member.stand(1, self.member.member_thread.snapshot.owned - set(tps))
@@ -178,7 +178,7 @@ class OfConfluent(Harness):
         self.requests, self._answers = [], list(answers)
         self.member.coordinator.committed = self._committed
         self.member.owns({A: 1, B: 2})
-        self.session.begin([A, B])
+        self.session.begin_terms([A, B])
 
     def _committed(self, partitions):
         """Answer with the next of ``answers``: offsets, an error, or None for a later answer."""

@@ -50,7 +50,7 @@ def watch():
     yield make
     for one in made:
         one.end()
-        one.join()
+        one.wait_ended()
 
 
 def counts_of(events):

@@ -29,7 +29,10 @@ class Harness:
         self.adapter, self.in_flight = self.session.adapter, self.session.in_flight
         self.coordinator, self.member_thread = self.member.coordinator, self.member.member_thread
         self.answers = self.member.answered
-        self.hold_back, self.call = self.member.hold_back, self.member.call
+        self.mark_pending_revocation, self.call = (
+            self.member.mark_pending_revocation,
+            self.member.call,
+        )
         self.last_commit = self.member.commit_revoked
 
     def poll(self, *records):
@@ -51,7 +54,7 @@ class Harness:
         named = {("t", int(name[1:])): OffsetToCommit(at) for name, at in offsets.items()}
         self.session.record_positions()
         wanted = named or self.session.to_commit()
-        sent = self.session.commits.begin(
+        sent = self.session.commits.commit_async(
             wanted, CommitOrigin.NAMED if named else asked, timeout_s=HOUR_S
         )
         return sent.result(0)
@@ -82,7 +85,7 @@ def test_one_call_does_the_whole_revocation_in_order():
     harness.poll((A, 7))
     harness.coordinator.answers.extend([0, 0])
     harness.listener.works["revoked"] = lambda _: harness.commit(t0=8)
-    harness.hold_back(A)
+    harness.mark_pending_revocation(A)
     harness.member_thread.due.append(lambda: harness.call(ListenerCall.REVOKED, A))
     harness.member_thread.due.append(lambda: harness.last_commit(A))
     harness.adapter.calls.clear()
@@ -98,7 +101,7 @@ def test_a_close_without_a_commit_commits_nothing(holding):
     holding.coordinator.answers.append(0)
 
     def commit_revoked():
-        holding.hold_back(A)
+        holding.mark_pending_revocation(A)
         holding.call(ListenerCall.REVOKED, A)
         holding.last_commit(A)
         holding.member_thread.finished.set()
@@ -178,16 +181,16 @@ def test_nobody_waits_for_a_callback_that_the_application_does_not_have():
 def test_a_loss_is_hidden_at_once_and_dropped_after_its_callback(holding):
     holding.adapter.calls.clear()
     holding.member.lose(A)
-    assert holding.adapter.calls == [("hide", [A])]
+    assert holding.adapter.calls == [("stop_delivery", [A])]
     holding.poll()
-    assert holding.adapter.calls == [("hide", [A]), ("lost", [A]), ("drop", [A])]
+    assert holding.adapter.calls == [("stop_delivery", [A]), ("lost", [A]), ("drop", [A])]
 
 
 def test_what_a_deadline_took_is_dropped_without_a_callback_of_its_own(holding):
     holding.adapter.calls.clear()
     holding.member.give_up(A)
     holding.poll()
-    assert holding.adapter.calls == [("hide", [A]), ("drop", [A])]
+    assert holding.adapter.calls == [("stop_delivery", [A]), ("drop", [A])]
 
 
 # Deadlines
@@ -217,7 +220,7 @@ def test_the_clock_commits_nothing_before_its_time_nor_for_a_program_that_commit
     harness = Harness(**{"auto_commit_interval_ms": 0, **keys})
     harness.assign(A)
     harness.poll((A, 7))
-    assert harness.session.commit_by_clock() is None
+    assert harness.session.maybe_auto_commit() is None
     assert harness.coordinator.sent == []
 
 
@@ -233,7 +236,7 @@ def test_the_clock_raises_nothing_where_the_member_fails_just_now(monkeypatch):
         return numbers(offsets)
 
     monkeypatch.setattr(harness.session.subscription_state, "numbers", fails_meanwhile)
-    assert harness.session.commit_by_clock() is None
+    assert harness.session.maybe_auto_commit() is None
     assert harness.member_thread.failure is not None
     assert harness.coordinator.sent == []
 
@@ -256,7 +259,7 @@ def test_nobody_commits_again_where_it_began():
 @pytest.mark.parametrize("member_id", ["m", "the next"])
 def test_only_another_process_fences_a_member(owning, member_id):
     """A commit of this process's last member id may come after its join with the next one."""
-    sent = owning.session.commits.begin(
+    sent = owning.session.commits.commit_async(
         {A: OffsetToCommit(5)}, CommitOrigin.NAMED, timeout_s=HOUR_S
     )
     owning.member.owns({A: 1}, 2, member_id=member_id)

@@ -418,7 +418,7 @@ def test_work_is_inside_of_itself(form):
 def test_a_supervisor_has_nothing_to_commit_or_drain():
     said = []
     with closing(Bench()) as bench:
-        bench.session.hold_back((A,), lambda: said.append("drained"))
+        bench.session.mark_pending_revocation((A,), lambda: said.append("drained"))
         commit = actions.Commit(
             token=1, resources=(A,), generation=1, member_id="m", instance_id=None
         )

@@ -58,12 +58,12 @@ def hand_out(session, *offsets):
 def commit(session, offsets=None, *, asked=None, timeout_s=60.0):
     """Begin a commit of these offsets, or of all that is processed."""
     if offsets is None:
-        return session.commits.begin(
+        return session.commits.commit_async(
             session.to_commit(), asked or CommitOrigin.ALL, timeout_s=timeout_s
         )
     session.record_positions()
     wanted = {tp: OffsetToCommit(at) for tp, at in offsets.items()}
-    return session.commits.begin(wanted, asked or CommitOrigin.NAMED, timeout_s=timeout_s)
+    return session.commits.commit_async(wanted, asked or CommitOrigin.NAMED, timeout_s=timeout_s)
 
 
 def error_of(future):
@@ -209,7 +209,7 @@ def test_no_attempt_comes_after_the_commit_of_a_revocation(two):
     first = commit(session, {A: 10, B: 5})
     answer(member.coordinator.sent[0], REBALANCE_IN_PROGRESS)
     hand_out(session, 20, 5)
-    member.hold_back(A)
+    member.mark_pending_revocation(A)
     session.begin_poll()
     member.commit_revoked(A)
     answer(member.coordinator.sent[1], 0)
@@ -224,7 +224,7 @@ def test_no_attempt_comes_after_the_commit_of_a_revocation(two):
     assert member.answered[-1:] == [("committed", 0)]
 
 
-@pytest.mark.parametrize("asked", [CommitOrigin.ALL, CommitOrigin.CLOCK])
+@pytest.mark.parametrize("asked", [CommitOrigin.ALL, CommitOrigin.AUTO])
 def test_no_attempt_comes_in_a_later_term(asked):
     """Another member may have committed more since the partition was lost."""
     member, session = at_four(Listener(lost=None))
@@ -246,7 +246,7 @@ def test_a_revocation_waits_for_the_commits_that_are_on_their_way(two):
     order = []
     commit(session, {A: 10}).add_done_callback(lambda _: order.append("committed"))
     session.in_flight.last = None  # inside a call
-    session.hold_back((A,), lambda: order.append("drained"))
+    session.mark_pending_revocation((A,), lambda: order.append("drained"))
     comes_later = threading.Timer(0.05, answer, [member.coordinator.sent[0], 0])
     comes_later.start()
     session.begin_poll()
@@ -260,7 +260,7 @@ def test_a_revocation_does_not_wait_for_ever(two, monkeypatch):
     drained = threading.Event()
     commit(session, {A: 10})  # nobody answers
     session.in_flight.last = None  # inside a call
-    session.hold_back((A,), drained.set)
+    session.mark_pending_revocation((A,), drained.set)
     session.begin_poll()
     assert drained.is_set()
 
@@ -377,7 +377,7 @@ def test_who_was_told_by_the_coordinator_is_not_told_again(member, session, asks
 
 def test_a_refused_last_commit_leaves_its_records_unreported(member, session):
     session.is_automatic = True
-    member.hold_back(A)
+    member.mark_pending_revocation(A)
     session.begin_poll()
     member.coordinator.answers = [ILLEGAL_GENERATION]
     member.commit_revoked(A)
@@ -395,7 +395,7 @@ def test_the_loop_writes_to_the_log_what_it_can_commit_no_more(told):
     member.lose(A)
     for _ in range(2):
         session.begin_poll()
-        session.commit_by_clock()
+        session.maybe_auto_commit()
     assert [LOST in line for line in member.logged] == ([] if told else [True])
 
 
@@ -403,7 +403,7 @@ def test_with_manual_commits_the_loop_writes_nothing(member, session):
     session.record_positions()
     member.lose(A)
     session.begin_poll()
-    session.commit_by_clock()
+    session.maybe_auto_commit()
     assert member.logged == []
     with pytest.raises(RemoteProtocolError, match=LOST):
         commit(session)

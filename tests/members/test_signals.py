@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from holdfast.members.runtime.closing import EndSignals
+from holdfast.members.runtime.application_calls import EndSignals
 
 TERM, INT = signal.SIGTERM, signal.SIGINT
 

@@ -24,7 +24,7 @@ from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.plan import run as plans
 from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet, fleet_rows, topics_of
 from holdfast.fleet.pipeline.plan.run import group_of, plan, plan_rows
-from holdfast.members.config.own_assignors import computing
+from holdfast.members.config.own_assignors import resolve_for_command
 
 
 def tables(tmp_path, history, commits=(), ends=()):
@@ -292,7 +292,9 @@ def test_a_group_that_memory_does_not_hold_is_a_row(tmp_path, monkeypatch):
 
 def test_an_assignor_of_the_user_plans_and_its_error_is_a_row(tmp_path):
     made = tables(tmp_path, [generation("g", 7, {"a": {"t": [0, 1]}, "b": {"t": [2, 3]}})])
-    (row,) = plan(None, made, TOPICS, computing("tests.live.own_policy:eager")).to_pylist()
+    (row,) = plan(
+        None, made, TOPICS, resolve_for_command("tests.live.own_policy:eager")
+    ).to_pylist()
     assert (row["refused"], row["n_moved"]) == (None, 0)
     (row,) = plan(None, made, TOPICS, assignor("mine", lambda m, t, c: {})).to_pylist()
     assert row["refused"].startswith("assignor mine: gives ")

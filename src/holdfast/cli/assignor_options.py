@@ -63,9 +63,9 @@ def parse_assignor(text: str) -> Named:
         return find(text).name
     import_from_here()
     # A command with a name of the registry does not load what members need.
-    from holdfast.members.config.own_assignors import computing
+    from holdfast.members.config.own_assignors import resolve_for_command
 
-    return computing(text)
+    return resolve_for_command(text)
 
 
 def parse_policy(text: str) -> PolicyInfo:

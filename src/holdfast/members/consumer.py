@@ -55,9 +55,9 @@ from holdfast.members.config.arguments import (
 )
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics
-from holdfast.members.runtime.application_tasks import ApplicationTask, Once, to_the_end
-from holdfast.members.runtime.closing import Closing, EndSignals
-from holdfast.members.runtime.metadata_watch import Matches
+from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals
+from holdfast.members.runtime.application_tasks import ApplicationTask, Once, run_to_end
+from holdfast.members.runtime.metadata_watch import TopicPredicate
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.client_adapter import NOTHING, ClientTraits, InFlight
 from holdfast.members.session.commits import CommitOrigin, group_metadata, loss_of
@@ -88,7 +88,7 @@ def _inside(
 
     @wraps(method)
     def call(self: Consumer, /, *args: _P.args, **kwargs: _P.kwargs) -> _T:
-        return self._closing.inside(lambda: method(self, *args, **kwargs))
+        return self._calls.run(lambda: method(self, *args, **kwargs))
 
     return cast("Callable[Concatenate[Consumer, _P], _T]", call)
 
@@ -147,7 +147,7 @@ class Consumer:
         self._adapter: ConsumerAdapter
         self._listener: RebalanceListener | None = None
         self._in_flight = InFlight()
-        self._closing = Closing(self._end)
+        self._calls = ApplicationCalls(self._end)
         self.signals = EndSignals()
         self._handles_signals: bool = self._settings["holdfast.handle.signals"]
         self._is_stopped = False
@@ -182,11 +182,14 @@ class Consumer:
         names = () if pattern is not None else checked_names(topics)
         check_listener(listener)
         # inside a callback that has unsubscribed, the member leaves first, and joins again then
-        makes = self._closing.outside if self._closing.is_pending else self._closing.inside
+        makes = self._calls.run_after if self._calls.is_pending else self._calls.run
         makes(lambda: self._subscribe(names, pattern, listener))
 
     def _subscribe(
-        self, names: tuple[str, ...], pattern: Matches | None, listener: RebalanceListener | None
+        self,
+        names: tuple[str, ...],
+        pattern: TopicPredicate | None,
+        listener: RebalanceListener | None,
     ) -> None:
         if self._session is None:
             self._open_session(names, pattern, listener)
@@ -195,7 +198,10 @@ class Consumer:
             self._session.membership.subscribe(names, pattern)
 
     def _open_session(
-        self, names: tuple[str, ...], pattern: Matches | None, listener: RebalanceListener | None
+        self,
+        names: tuple[str, ...],
+        pattern: TopicPredicate | None,
+        listener: RebalanceListener | None,
     ) -> None:
         membership = Membership(self._settings, self.assignors)
         adapter = ConsumerAdapter(self._settings, weakref.WeakMethod(self.listener_for))
@@ -229,7 +235,7 @@ class Consumer:
 
         ``holdfast.clean.leave`` says whether the group waits for this member.
         """
-        self._closing.outside(self._unsubscribe)
+        self._calls.run_after(self._unsubscribe)
 
     def _unsubscribe(self) -> None:
         if self._session is not None:
@@ -273,7 +279,7 @@ class Consumer:
         Exception
             An error of a callback that no call has raised yet.
         """
-        self._closing.close(timeout, returns=returns)
+        self._calls.close(timeout, returns=returns)
 
     def _end(self, timeout_s: float, returns: bool | None) -> None:
         if self._in_loop:
@@ -295,7 +301,7 @@ class Consumer:
             self._note_error(session.leave(deadline, returns=returns, process_ends=process_ends))
 
         try:
-            to_the_end(revoke_and_leave)
+            run_to_end(revoke_and_leave)
         finally:
             session.membership.close()
             self._adapter.close()
@@ -315,7 +321,7 @@ class Consumer:
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if not self._closing.is_here():
+        if not self._calls.is_own_process():
             return  # a fork leaves the block, and the member stays with its parent
         if error is not None:
             # The loop has not come back: its list is not processed, and its error propagates.
@@ -357,13 +363,13 @@ class Consumer:
         Exception
             An error of a callback; every other callback that was due has run.
         """
-        if self._closing.has_begun():
+        if self._calls.is_closing():
             self._check_open()
-        elif self._closing.is_inside():
+        elif self._calls.is_in_call():
             raise LocalProtocolError(
                 "poll() in a callback: a callback may commit and seek, but not poll"
             )
-        return self._closing.inside(lambda: self._poll(timeout, max_records))
+        return self._calls.run(lambda: self._poll(timeout, max_records))
 
     def poll_one(self, timeout: float = 1.0) -> Message | None:
         """Return the next record, None after ``timeout`` seconds; the previous one is processed."""
@@ -389,16 +395,16 @@ class Consumer:
             began = time.monotonic()
             self._note_error(session.begin_poll())
             deadline += time.monotonic() - began
-            session.commit_by_clock()
+            session.maybe_auto_commit()
             self.signals.raise_caught()
             self._raise_callback_error()
-            if self._is_stopped or self._closing.is_coming_out():
+            if self._is_stopped or self._calls.should_return():
                 return []
             self._adapter.start_positions.start_known(self._adapter.client)
             self._adapter.raise_error()
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(session, limit, min(left_s, SLICE_S))
-            if self._closing.is_coming_out():  # the application does not get the records
+            if self._calls.should_return():  # the application does not get the records
                 self._in_flight.is_seen = False
                 return messages
             if messages or left_s == 0.0:
@@ -419,11 +425,11 @@ class Consumer:
 
     def __iter__(self) -> Iterator[list[Message]]:
         """Yield non-empty lists of records until the consumer is stopped or closed."""
-        while not (self._is_stopped or self._closing.has_begun()):
+        while not (self._is_stopped or self._calls.is_closing()):
             try:
                 batch = self.poll()
             except ClientError:
-                if self._closing.has_begun():  # on another thread, just now
+                if self._calls.is_closing():  # on another thread, just now
                     return
                 raise
             if batch:
@@ -484,8 +490,10 @@ class Consumer:
             check_offsets(offsets)
         elif not self._in_flight.is_seen:  # the application never got the list
             session.unprocessed = session.in_flight_from()
-        wanted, origin = session.wanted(None if offsets is None else as_offsets(offsets))
-        session.commits.begin(wanted, origin, timeout_s=self._settings.call_timeout_s).result()
+        wanted, origin = session.offsets_to_commit(None if offsets is None else as_offsets(offsets))
+        session.commits.commit_async(
+            wanted, origin, timeout_s=self._settings.call_timeout_s
+        ).result()
 
     def commit_async(
         self,
@@ -512,7 +520,7 @@ class Consumer:
         session.record_positions()
         wanted = session.to_commit() if offsets is None else as_offsets(offsets)
         committed = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
-        sent = session.commits.begin(wanted, origin, timeout_s=self._settings.call_timeout_s)
+        sent = session.commits.commit_async(wanted, origin, timeout_s=self._settings.call_timeout_s)
         if not wanted or on_commit is None:
             return
 
@@ -711,7 +719,7 @@ class Consumer:
 
     def _running(self, *, polls: bool = False) -> PollSession:
         """Return the session; raise the member's failure, in a poll after waiting callbacks."""
-        if self._closing.is_done:
+        if self._calls.is_done:
             raise ClientError("the consumer is closed")
         session = self._session
         if session is None:
@@ -737,9 +745,9 @@ class Consumer:
 
     def _check_open(self) -> None:
         """Raise if the close has begun: a callback may then commit, but not start anything."""
-        if self._closing.has_begun():
+        if self._calls.is_closing():
             raise ClientError(
                 "the consumer is closed"
-                if self._closing.is_done
+                if self._calls.is_done
                 else "the consumer is closing: a callback may commit, but not poll or subscribe"
             )

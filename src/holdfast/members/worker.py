@@ -45,7 +45,7 @@ from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics
 from holdfast.members.resources.attempts import Resource, ResourceState
 from holdfast.members.resources.supervisor import Run, Supervisor, supervise
-from holdfast.members.runtime.closing import Closing, EndSignals
+from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals
 from holdfast.members.runtime.lags import LagSource
 from holdfast.members.runtime.leader_planner import LeaderPlanner
 from holdfast.members.runtime.member_log import MemberLog
@@ -150,7 +150,7 @@ class Worker:
             check_leave(settings, assignors[:1])  # the others only serve a bounce
         clear_ready_file(settings)
         self._session = WorkerSession(settings, assignors, declared, self._supervisor, log)
-        self._closing = Closing(self._end)
+        self._calls = ApplicationCalls(self._end)
         self._signals = EndSignals(at_once=True)
         self._is_started = False
         self._is_stopped = False
@@ -166,7 +166,7 @@ class Worker:
         ClientError
             If the worker was closed.
         """
-        if self._closing.has_begun():
+        if self._calls.is_closing():
             raise ClientError("the worker is closed")
         if not self._is_started:
             self._session.join()
@@ -258,7 +258,7 @@ class Worker:
             An error of the work that is not an ``Exception``, such as ``SystemExit``.
         """
         runtime = self._session.membership.runtime
-        if runtime is None or self._closing.is_done:
+        if runtime is None or self._calls.is_done:
             raise LocalProtocolError("start() first")
         deadline = None if timeout is None else time.monotonic() + timeout
         while not (self._is_stopped or self._supervisor.error):
@@ -299,7 +299,7 @@ class Worker:
             raise LocalProtocolError("close() would wait for its own callback: call stop()")
         if timeout is None:
             timeout = _LEAVE_S + self._settings["task.shutdown.graceful.timeout.ms"] / 1000
-        self._closing.close(timeout, returns=returns)
+        self._calls.close(timeout, returns=returns)
 
     def _end(self, timeout_s: float, returns: bool | None) -> None:
         if self._session.membership.runtime is None:
@@ -397,7 +397,9 @@ class WorkerSession:
 
     # See holdfast.members.runtime.member_thread.RebalanceHandler
 
-    def hold_back(self, resources: tuple[Pair, ...], drained: Callable[[], None]) -> None:
+    def mark_pending_revocation(
+        self, resources: tuple[Pair, ...], drained: Callable[[], None]
+    ) -> None:
         """Report ``resources`` as drained: nothing is in flight besides the work itself."""
         drained()
 

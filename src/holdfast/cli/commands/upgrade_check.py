@@ -269,9 +269,9 @@ def _own(name: str) -> ListedAssignor:
     here = str(Path.cwd())
     if here not in sys.path:
         sys.path.insert(0, here)
-    from holdfast.members.config.own_assignors import made, resolve
+    from holdfast.members.config.own_assignors import make_assignor, resolve
 
-    found = made(resolve(name), {})
+    found = make_assignor(resolve(name), {})
     return ListedAssignor(
         written=name, protocol=found.name, rebalance_protocols=frozenset(found.rebalance_protocols)
     )

@@ -2,7 +2,7 @@
 
 Calls, records, errors and positions stay those of the client. ``drop_in`` is what the public module
 of a client has besides its consumers, ``keywords`` is shared by aiokafka and
-kafka-python, and ``stock_assignor`` by the assignors for the clients' own consumers.
+kafka-python, and ``client_assignor`` by the assignors for the clients' own consumers.
 
 =============== ======================================================================
 ``librdkafka/`` librdkafka for ``holdfast.Consumer`` and ``holdfast.confluent``

@@ -26,7 +26,7 @@ from typing import Any
 from holdfast.errors import RemoteProtocolError, SourceError
 
 
-def name_of(module: str, name: str, late: Mapping[str, str], client: ModuleType) -> Any:
+def module_attribute(module: str, name: str, late: Mapping[str, str], client: ModuleType) -> Any:
     """Return the object of a drop-in's ``module`` for a name that is not a global.
 
     Parameters
@@ -70,7 +70,7 @@ class ClassReplacement:
         self._policy = policy
         self._strategy = strategy
 
-    def over(self, options: Mapping[str, Any]) -> dict[str, Any]:
+    def override(self, options: Mapping[str, Any]) -> dict[str, Any]:
         """Return the options of one consumer, overridden by the installed ones."""
         dropped = {self._strategy} if self._policy in self.options else set()
         kept = {key: value for key, value in options.items() if key not in dropped}
@@ -81,7 +81,7 @@ class ClassReplacement:
         ours: Mapping[type, type],
         options: Mapping[str, Any],
         *,
-        leave: Callable[[str], bool] = lambda _: False,
+        keeps_original: Callable[[str], bool] = lambda _: False,
     ) -> Callable[[], None]:
         """Replace classes in every loaded module, and the previously installed options.
 
@@ -91,7 +91,7 @@ class ClassReplacement:
             The client's class -> holdfast's class.
         options : mapping of str to object
             Options for every later consumer.
-        leave : callable, optional
+        keeps_original : callable, optional
             Takes the name of a module; True if the module needs the originals.
 
         Returns
@@ -104,11 +104,11 @@ class ClassReplacement:
         RuntimeWarning
             For each class of another module already derived from an original.
         """
-        changed = _replace_classes(ours, leave)
+        changed = _replace_classes(ours, keeps_original)
         before = [self.options]
         self.options = dict(options)
         for original, mine in ours.items():
-            _warn_of_derived(original, mine, leave)
+            _warn_of_derived(original, mine, keeps_original)
 
         def undo() -> None:
             while changed:
@@ -121,12 +121,16 @@ class ClassReplacement:
 
 
 def _replace_classes(
-    ours: Mapping[type, type], leave: Callable[[str], bool]
+    ours: Mapping[type, type], keeps_original: Callable[[str], bool]
 ) -> list[tuple[ModuleType, str, type]]:
     """Replace the classes; return the module, name and previous class of each replacement."""
     changed: list[tuple[ModuleType, str, type]] = []
     for name, module in list(sys.modules.items()):
-        if name.startswith("holdfast.") or leave(name) or not isinstance(module, ModuleType):
+        if (
+            name.startswith("holdfast.")
+            or keeps_original(name)
+            or not isinstance(module, ModuleType)
+        ):
             continue  # None where an import is blocked
         for key, value in list(vars(module).items()):
             if isinstance(value, type) and (mine := ours.get(value)) is not None:
@@ -135,11 +139,11 @@ def _replace_classes(
     return changed
 
 
-def _warn_of_derived(original: type, mine: type, leave: Callable[[str], bool]) -> None:
+def _warn_of_derived(original: type, mine: type, keeps_original: Callable[[str], bool]) -> None:
     derived: list[type] = original.__subclasses__()
     for kind in derived:
         home = kind.__module__
-        if not (issubclass(kind, mine) or home.startswith("holdfast.") or leave(home)):
+        if not (issubclass(kind, mine) or home.startswith("holdfast.") or keeps_original(home)):
             warnings.warn(
                 f"{home}.{kind.__qualname__} was derived from {original.__qualname__} before "
                 f"install(), so its consumers do not use holdfast: call install() before "

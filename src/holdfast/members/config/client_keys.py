@@ -240,12 +240,12 @@ def checked(key: str, given: str, value: object) -> object | None:
         raise ConfigError(f"{given}: {error}") from None
 
 
-def others() -> tuple[str, ...]:
+def handled_keys() -> tuple[str, ...]:
     """Return every key that is handled although it is not a key of the member."""
     return (*PASSED, *ALIASES, *ONLY, *REFUSED, *credentials.SPELLINGS)
 
 
-def meant(key: str, known: Iterable[str]) -> str:
+def suggestion(key: str, known: Iterable[str]) -> str:
     """Return the end of an error about an unknown key: a known key like it, or nothing.
 
     Rare words count more than common ones: ``timeout`` is in many keys, ``isolation`` in one.

@@ -173,13 +173,13 @@ def resolve_kind(kind: str, own: Mapping[str, Any]) -> KindPolicy:
     )
 
 
-def computing(given: str) -> Named:
+def resolve_for_command(given: str) -> Named:
     """Return a registry name, or the object ``module:name``, for a command without a member."""
     found = _found(given)
     return found if isinstance(found, AssignorInfo) else resolve_target(found)
 
 
-def made(given: AssignorSpec, options: Mapping[str, Any]) -> Assignor:
+def make_assignor(given: AssignorSpec, options: Mapping[str, Any]) -> Assignor:
     """Return the result of :func:`resolve` with its options; a ready assignor takes none.
 
     Raises

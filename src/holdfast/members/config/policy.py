@@ -138,7 +138,7 @@ def check_leave(settings: Settings, made: Sequence[Assignor]) -> None:
     stays in its group until its session ends.
     """
     is_honoured = settings["group.instance.id"] is not None or any(map(_carries_state, made))
-    if settings.comes_back and not is_honoured:
+    if settings.returns and not is_honoured:
         raise ConfigError(
             "holdfast.clean.leave: found deferred, but no member waits for one that left: set "
             "holdfast.policy to deferred, incremental or failback, or give a group.instance.id"

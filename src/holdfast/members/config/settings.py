@@ -247,7 +247,7 @@ class Settings(ConnectionSettings):
         return self.user_names.get(key, key)
 
     @property
-    def comes_back(self) -> bool:
+    def returns(self) -> bool:
         """Whether a departed member comes back, unless its program says otherwise."""
         return bool(self.values["holdfast.clean.leave"] == When.DEFERRED)
 
@@ -259,7 +259,7 @@ class Settings(ConnectionSettings):
 
 
 def _unknown(key: str) -> str:
-    hint = client_keys.meant(key, (*KEYS, *client_keys.others()))
+    hint = client_keys.suggestion(key, (*KEYS, *client_keys.handled_keys()))
     return f"unknown configuration key {key!r}{hint}"
 
 

@@ -62,7 +62,7 @@ class Resource(NamedTuple):
     number: int
 
 
-def name_of(resource: Pair) -> str:
+def resource_name(resource: Pair) -> str:
     """Return a resource as text: ``kind-number``."""
     return f"{resource[0]}-{resource[1]}"
 

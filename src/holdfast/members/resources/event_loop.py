@@ -19,7 +19,7 @@ from holdfast.members.resources.attempts import (
     Ended,
     Resource,
     StopState,
-    name_of,
+    resource_name,
 )
 
 _END_S = 1.0  # time for cancelled coroutines to end when the loop ends
@@ -108,7 +108,7 @@ class LoopRunner:
             if self._states[attempt].is_set:
                 event.set()
             stop = AsyncStopEvent(self._states[attempt], event)
-            name = f"holdfast-{name_of(attempt.resource)}"
+            name = f"holdfast-{resource_name(attempt.resource)}"
             task = self._loop.create_task(self._call(attempt, stop), name=name)
             task.add_done_callback(partial(self._done, attempt))
             self._tasks[attempt] = task

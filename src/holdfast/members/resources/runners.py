@@ -30,7 +30,7 @@ from holdfast.members.resources.attempts import (
     Started,
     StopEvent,
     StopState,
-    name_of,
+    resource_name,
 )
 from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.member_log import Log
@@ -57,7 +57,7 @@ class ThreadRunner:
         """Start a thread for each attempt."""
         for attempt in attempts:
             state, event = self._stops[attempt] = StopState(), threading.Event()
-            name = f"holdfast-{name_of(attempt.resource)}"
+            name = f"holdfast-{resource_name(attempt.resource)}"
             arguments = (attempt, StopEvent(state, event))
             thread = threading.Thread(target=self._call, name=name, args=arguments, daemon=True)
             try:

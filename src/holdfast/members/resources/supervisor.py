@@ -50,7 +50,7 @@ from holdfast.members.resources.attempts import (
     Stop,
     StopEvent,
     StopFailed,
-    name_of,
+    resource_name,
 )
 from holdfast.members.resources.machine import ResourceMachine
 from holdfast.members.resources.runners import ListenerRunner, ThreadRunner
@@ -277,7 +277,7 @@ class Supervisor:
 
 def _log_effect(log: Log, effect: Failed | StopFailed | EndedLate) -> None:
     """Log an effect for people."""
-    name = name_of(effect.resource)
+    name = resource_name(effect.resource)
     match effect:
         case Failed(_, error, failure, now_ms):
             retry_s = (failure.retry_ms - now_ms) / 1000
@@ -299,7 +299,7 @@ def _nothing(now_ms: int) -> Effects:
 def _some(resources: Collection[partitions.Resource]) -> str:
     """Return the first five of ``resources`` by name, and the number of the others."""
     more = f" and {len(resources) - 5} more" if len(resources) > 5 else ""
-    return ", ".join(name_of(r) for r in sorted(resources)[:5]) + more
+    return ", ".join(resource_name(r) for r in sorted(resources)[:5]) + more
 
 
 def _now_ms() -> int:

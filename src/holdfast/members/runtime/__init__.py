@@ -4,7 +4,7 @@
 ``application_tasks`` are done by the application's thread, and has the mailbox in which both get
 their work. ``coordinator_client`` sends the machine's requests and returns the answers, with the
 values of ``offsets``. ``leader_planner`` plans rounds for a member that leads, ``lags`` gets the
-lags that a plan may use, and ``metadata_watch`` keeps partition counts up to date. ``closing`` has
-what ends a member: a close, a signal; and a fork. ``readiness`` keeps the file for a probe,
-``member_log`` logs.
+lags that a plan may use, and ``metadata_watch`` keeps partition counts up to date.
+``application_calls`` has the running calls of a consumer, and its end by a close or a signal.
+``readiness`` keeps the file for a probe, ``member_log`` logs.
 """

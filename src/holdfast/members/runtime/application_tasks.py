@@ -8,7 +8,7 @@ is begun, and an error of the callback is no interruption: the task returns it.
 
 **Strategy.** A task leaves its mailbox inside the ``try`` that puts it back. Removed before,
 it would be lost to an exception between the two. Closing a client is repeated once in the same way:
-:func:`to_the_end`.
+:func:`run_to_end`.
 
 References: Python, ``signal``, "Note on Signal Handlers and Exceptions".
 """
@@ -85,7 +85,7 @@ class Mailbox(Generic[_T]):
                 raise queue.Empty
 
 
-def _nobody(_: BaseException | None) -> None:
+def _ignore(_: BaseException | None) -> None:
     """Ignore the result: no thread waits for it."""
 
 
@@ -104,7 +104,7 @@ class ApplicationTask:
     def __init__(
         self,
         work: Callable[..., BaseException | None],
-        answer: Callable[[BaseException | None], None] = _nobody,
+        answer: Callable[[BaseException | None], None] = _ignore,
     ):
         self._work = work
         self.answer = answer
@@ -158,21 +158,21 @@ class Once:
 
     def __init__(self, callback: Callable[..., object]):
         self._callback = callback
-        self.has_begun = False
+        self.was_called = False
         self._error: BaseException | None = None
 
     def __call__(self, *arguments: object) -> BaseException | None:
         """Call it unless it was called; return its error."""
-        if not self.has_begun:
+        if not self.was_called:
             try:
-                self.has_begun = True
+                self.was_called = True
                 self._callback(*arguments)
             except BaseException as error:  # even Ctrl-C in a callback ends it
                 self._error = error
         return self._error
 
 
-def to_the_end(end: Callable[[], None]) -> None:
+def run_to_end(end: Callable[[], None]) -> None:
     """End something; if interrupted, call ``end`` once more, then raise the interruption.
 
     ``end`` continues where it was interrupted, and does nothing if everything is done.

@@ -226,9 +226,9 @@ class CoordinatorClient:
 
         return self._connections.future(work)
 
-    def pause(self, seconds: float) -> concurrent.futures.Future[None]:
+    def wait(self, seconds: float) -> concurrent.futures.Future[None]:
         """Wait on the IO thread; fail if the connections are closed."""
-        return self._connections.pause(seconds)
+        return self._connections.wait(seconds)
 
     def committed(
         self, partitions: Collection[TopicPartition], *, stable: bool = True

@@ -357,7 +357,7 @@ class RoundWarnings:
                 "topic %s gets no owner in this round: %s; subscribed by %s",
                 _quoted(topic),
                 _REASONS.get(code) or describe(code),
-                _listed(member_ids),
+                _member_names(member_ids),
             )
         if len(changed) > MAX_REPORTED:
             self._log.warning("and %d more topics get no owner", len(changed) - MAX_REPORTED)
@@ -388,7 +388,7 @@ def _quoted(name: str) -> str:
     return repr(name) if len(name) <= _LONGEST else f"{name[:_LONGEST]!r}..."
 
 
-def _listed(member_ids: tuple[str, ...]) -> str:
+def _member_names(member_ids: tuple[str, ...]) -> str:
     rest = len(member_ids) - _MOST_NAMES
     names = ", ".join(map(_quoted, member_ids[:_MOST_NAMES]))
     return f"{names} and {rest} more members" if rest > 0 else names

@@ -25,7 +25,7 @@ from holdfast.members.runtime.lags import lag_source_of
 from holdfast.members.runtime.leader_planner import LeaderPlanner
 from holdfast.members.runtime.member_log import MemberLog
 from holdfast.members.runtime.member_thread import NOT_JOINED, MemberThread, RebalanceHandler
-from holdfast.members.runtime.metadata_watch import DeclaredResources, Matches, MetadataWatch
+from holdfast.members.runtime.metadata_watch import DeclaredResources, MetadataWatch, TopicPredicate
 from holdfast.members.runtime.readiness import ready_file
 
 
@@ -91,7 +91,7 @@ class MemberRuntime:
             self._closers.append(self.member_thread.stop)
             if resources is None:
                 self._watch = MetadataWatch(settings, self.lookup, self._post, self.fail, log)
-                self._closers = [self._watch.join, *self._closers, self._watch.end]
+                self._closers = [self._watch.wait_ended, *self._closers, self._watch.end]
             else:
                 resources.post = self._post
             self._shared = resources or self._watch
@@ -117,7 +117,7 @@ class MemberRuntime:
     def _count_partitions(self, topics: frozenset[str]) -> FoundTopics:
         return self._watch.count(topics)
 
-    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
+    def subscribe(self, topics: tuple[str, ...], pattern: TopicPredicate | None) -> None:
         """Subscribe, and join the group if the member has not joined."""
         self.member_thread.start(self.coordinator)
         self._shared.subscribe(topics, pattern)

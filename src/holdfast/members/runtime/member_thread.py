@@ -46,7 +46,9 @@ _DROPPED_AT_END = (events.MetadataChanged, events.SubscriptionChanged, events.Re
 class RebalanceHandler(Protocol):
     """The application's side of a member; called on the member thread unless it says otherwise."""
 
-    def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+    def mark_pending_revocation(
+        self, resources: tuple[Resource, ...], drained: Callable[[], None]
+    ) -> None:
         """Stop delivery of ``resources``; call ``drained`` when none of them is in flight."""
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
@@ -292,7 +294,7 @@ class MemberThread:
         rebalance_handler = self._rebalance_handler
         match action:
             case actions.StopFetching(token=token):
-                rebalance_handler.hold_back(
+                rebalance_handler.mark_pending_revocation(
                     action.resources, lambda: self.post(events.Drained(token))
                 )
             case actions.DropNow():

@@ -24,7 +24,7 @@ from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.member_log import MemberLog
 
-Matches = Callable[[str], bool]
+TopicPredicate = Callable[[str], bool]
 
 
 class MetadataWatch:
@@ -60,14 +60,14 @@ class MetadataWatch:
         self._counts: Mapping[str, int] = {}  # as the machine last got them
         self._topics: frozenset[str] = frozenset()
         self._others: frozenset[str] = frozenset()
-        self._pattern: Matches | None = None
+        self._pattern: TopicPredicate | None = None
         self._subscribed: tuple[str, ...] | None = None
         self.missing: tuple[str, ...] = ()  # topics of the subscription that do not exist
         self._wake: Mailbox[None] = Mailbox()
         self._ended = Flag()
         self._thread = threading.Thread(target=self._run, name="holdfast-metadata", daemon=True)
 
-    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
+    def subscribe(self, topics: tuple[str, ...], pattern: TopicPredicate | None) -> None:
         """Watch ``topics``, or the topics that match ``pattern``."""
         with self._lock:
             self._topics, self._pattern = frozenset(topics), pattern
@@ -177,7 +177,7 @@ class MetadataWatch:
         self._ended.set()
         self._wake.put(None)
 
-    def join(self) -> None:
+    def wait_ended(self) -> None:
         """Wait for the last check, which the closed connections end."""
         if self._thread.ident is not None:
             self._thread.join(5)
@@ -213,7 +213,7 @@ class DeclaredResources:
         self.counts, self.report, self.version = _checked(counts, version)
         self._announce()
 
-    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
+    def subscribe(self, topics: tuple[str, ...], pattern: TopicPredicate | None) -> None:
         """Join the group, with every declared kind as a topic."""
         self._announce()
         if not self._has_started:
@@ -231,7 +231,7 @@ class DeclaredResources:
     def end(self) -> None:
         """Do nothing: no thread looks anything up."""
 
-    def join(self) -> None:
+    def wait_ended(self) -> None:
         """Do nothing: no thread looks anything up."""
 
 

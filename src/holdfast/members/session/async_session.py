@@ -3,9 +3,10 @@
 **Rules.** The member thread never waits for the loop, and the loop never for the member: every
 call of the rebalance handler is a job of the loop, in the order in which the member requested it. A
 revocation with automatic commits waits until the application has requested records beyond those of
-the revoked partitions. A loss takes effect before its callback, which may take any time: lost
-partitions are hidden at once. A callback is a task, answered however it ends: the application may
-cancel any task. A closed loop counts its jobs as done: none of their records was delivered.
+the revoked partitions. A loss takes effect before its callback, which may take any time:
+delivery of lost partitions stops at once. A callback is a task, answered however it ends: the
+application may cancel any task. A closed loop counts its jobs as done: none of their records was
+delivered.
 
 **Strategy.** An exception of a signal handler may interrupt a job and end the loop's run. The job
 is repeated when the loop runs again (:mod:`holdfast.members.runtime.application_tasks`), so each
@@ -63,7 +64,7 @@ class AsyncSession(GroupSession):
     ----------
     adapter : AiokafkaAdapter
         The client's :class:`~holdfast.members.session.client_adapter.ClientAdapter`, which also has
-        ``hide``, ``assigned``, ``begun`` and the coroutine function ``notify``.
+        ``stop_delivery``, ``assigned``, ``begun`` and the coroutine function ``notify``.
     in_flight : dict of partition to int
         Offset of the first record in flight of each partition; the client's calls write it.
     """
@@ -113,7 +114,7 @@ class AsyncSession(GroupSession):
         for tp in partitions:
             self.in_flight.pop(tp, None)
 
-    def finish_others(self, topics: Collection[str]) -> None:
+    def forget_unsubscribed(self, topics: Collection[str]) -> None:
         """Count as processed what was delivered of topics that are not in ``topics``.
 
         An application that asks for single partitions never asks again for the partitions of a
@@ -207,9 +208,9 @@ class AsyncSession(GroupSession):
             drain.drained()
             self._drains.remove(drain)
 
-    def _hold_back(self, drain: _Drain) -> None:
+    def _mark_pending_revocation(self, drain: _Drain) -> None:
         self.record_positions()
-        self.adapter.hold_back(drain.resources)
+        self.adapter.mark_pending_revocation(drain.resources)
         if not self.is_automatic:
             drain.drained()
             return
@@ -217,11 +218,11 @@ class AsyncSession(GroupSession):
             self._drains.append(drain)
         self._check_drains()
 
-    def _hide(self, resources: Collection[Resource]) -> None:
+    def _stop_delivery(self, resources: Collection[Resource]) -> None:
         self.record_positions()
         self.count_as_processed(resources)
         self._check_drains()
-        self.adapter.hide(resources)
+        self.adapter.stop_delivery(resources)
 
     def _call(self, notified: _Notification) -> None:
         """Begin a callback, before calls that wait for the assignment are released."""
@@ -229,7 +230,7 @@ class AsyncSession(GroupSession):
         is_assigned = callback.call is ListenerCall.ASSIGNED
         if notified.task is None:
             if is_assigned:
-                self.begin(callback.resources)
+                self.begin_terms(callback.resources)
             should_report = not is_assigned or self.should_report(callback.resources)
             notified.task = self._loop.create_task(self._run(notified, should_report=should_report))
         if notified not in self._notifications:
@@ -241,10 +242,10 @@ class AsyncSession(GroupSession):
     def _end(self, notified: _Notification) -> None:
         """Finish a callback; safe to repeat after an interruption."""
         if notified.callback.call is ListenerCall.ASSIGNED:
-            self.has_begun()
+            self.complete_assignment()
             self.adapter.begun(notified.callback.resources)
         else:
-            self.has_ended(notified.callback)
+            self.complete_revocation(notified.callback)
         notified.done(None)
         self._notifications.remove(notified)
 
@@ -279,16 +280,18 @@ class AsyncSession(GroupSession):
 
     # On the member thread: see holdfast.members.runtime.member_thread.RebalanceHandler
 
-    def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
-        """Hold back ``resources``; call ``drained`` when the application has processed them."""
+    def mark_pending_revocation(
+        self, resources: tuple[Resource, ...], drained: Callable[[], None]
+    ) -> None:
+        """Stop delivery of ``resources``; call ``drained`` once they are processed."""
         drain = _Drain(resources=frozenset(resources), drained=drained)
-        if not self._later(partial(self._hold_back, drain)):
+        if not self._later(partial(self._mark_pending_revocation, drain)):
             drained()
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
         """Hide ``resources``; nothing delivered of them is committed afterwards."""
         self.subscription_state.lose(resources, notified=lost)
-        self._later(partial(self._hide, resources))
+        self._later(partial(self._stop_delivery, resources))
 
     def call(
         self,

@@ -22,7 +22,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_tasks import Once
 
 
-def before(positions: Offsets, in_flight: Offsets) -> Offsets:
+def limit_to_in_flight(positions: Offsets, in_flight: Offsets) -> Offsets:
     """Return positions, lowered to the first record in flight of each partition."""
     return {tp: min(at, in_flight.get(tp, at)) for tp, at in positions.items()}
 
@@ -62,7 +62,7 @@ class Callback(Once):
 class ClientAdapter(Protocol):
     """What every client does for its session."""
 
-    def hold_back(self, partitions: Collection[Resource]) -> None:
+    def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
         """Stop delivery of ``partitions``; their positions can still be read."""
 
     def drop(self, partitions: Collection[Resource]) -> None:
@@ -85,10 +85,10 @@ class ClientAdapter(Protocol):
 class PollClientAdapter(ClientAdapter, Protocol):
     """Client adapter of a client that works on the thread of the application's calls."""
 
-    def hide(self, partitions: Collection[Resource]) -> None:
+    def stop_delivery(self, partitions: Collection[Resource]) -> None:
         """Stop delivery of the lost ``partitions``; called on the member thread."""
 
-    def firsts(self, held: Any) -> Offsets:
+    def first_in_flight(self, held: Any) -> Offsets:
         """Return the first record of each partition in a call's result; from any thread."""
 
     def notify(self, callback: Callback) -> BaseException | None:
@@ -142,7 +142,7 @@ def _alive() -> set[int | None]:
     return {thread.ident for thread in threading.enumerate()}
 
 
-_AGAIN_S, _MOST_AGAIN_S = 0.05, 1.0
+_RETRY_S, _MOST_RETRY_S = 0.05, 1.0
 _Start = TypeVar("_Start")
 
 
@@ -174,19 +174,19 @@ class StartOffsetsRequest(Generic[_Start]):
     ):
         self._request = request
         self.requested_at = 0.0
-        self.begin()
+        self.reset()
 
-    def begin(self) -> None:
+    def reset(self) -> None:
         """Discard open requests: the assignment has changed."""
         self._pending: Future[dict[Resource, _Start]] | None = None
-        self._request_at, self._pause_s = 0.0, _AGAIN_S
+        self._request_at, self._pause_s = 0.0, _RETRY_S
 
     @property
     def is_open(self) -> bool:
         """Return whether a request is open whose answer was not taken."""
         return self._pending is not None
 
-    def answer(
+    def response(
         self, partitions: Collection[Resource], wait_s: float | None
     ) -> Mapping[Resource, _Start]:
         """Return start offsets known within ``wait_s``; None waits for ever.
@@ -208,12 +208,12 @@ class StartOffsetsRequest(Generic[_Start]):
         except TimeoutError:
             return {}
         except Exception as error:
-            self._again()
+            self._retry()
             if ends_member(error):
                 raise
             return {}
         if not found:
-            self._again()
+            self._retry()
         return found
 
     def _is_time(self, wait_s: float | None) -> bool:
@@ -229,9 +229,9 @@ class StartOffsetsRequest(Generic[_Start]):
         if answer and answer.keys() >= set(partitions):
             self._pending = None
         elif answer:
-            self._again()
+            self._retry()
 
-    def _again(self) -> None:
+    def _retry(self) -> None:
         self._pending = None
         self._request_at = time.monotonic() + self._pause_s
-        self._pause_s = min(2 * self._pause_s, _MOST_AGAIN_S)
+        self._pause_s = min(2 * self._pause_s, _MOST_RETRY_S)

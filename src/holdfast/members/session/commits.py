@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from holdfast.members.runtime.member_thread import MemberSnapshot
 
 
-_AGAIN_S = 0.05
+_RETRY_S = 0.05
 _JOINING = MemberState.PREPARING_REBALANCE
 OnLastCommit = Callable[[Offsets, BaseException | None], None]
 """Takes the offsets of a last commit, and its error or None."""
@@ -60,7 +60,7 @@ class CommitOrigin(Enum):
 
     NAMED = "the application, with offsets: one that may not be committed is an error"
     ALL = "the application, of what is processed: what was lost uncommitted is an error"
-    CLOCK = "the timer of automatic commits"
+    AUTO = "the timer of automatic commits"
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
@@ -114,7 +114,7 @@ class Commits:
         assert runtime is not None
         return runtime
 
-    def begin(
+    def commit_async(
         self, offsets: Offsets, origin: CommitOrigin, *, timeout_s: float
     ) -> SignalSafeFuture[None]:
         """Commit without waiting.
@@ -201,14 +201,14 @@ class Commits:
         who = snapshot.identity
         origin = self._runtime.coordinator.commit(offsets, who)
         return lambda: origin.add_done_callback(
-            lambda answer: self._answered(commit, offsets, who, answer)
+            lambda answer: self._on_response(commit, offsets, who, answer)
         )
 
-    def _answered(
+    def _on_response(
         self, commit: _SentCommit, offsets: Offsets, who: Identity, answer: Future[int]
     ) -> None:
         """Take the answer of one attempt, on the IO thread."""
-        code, error = self._noted(offsets, answer)
+        code, error = self._outcome(offsets, answer)
         now = self._runtime.member_thread.snapshot
         if code == ErrorCode.FENCED_INSTANCE_ID and who.member_id != now.identity.member_id:
             code = ErrorCode.UNKNOWN_MEMBER_ID  # this process has joined again, with another id
@@ -222,10 +222,10 @@ class Commits:
         elif not commits_again(code, is_overtaken=is_late) or time.monotonic() >= commit.deadline:
             self._refuse(commit, code)
         else:
-            pause = self._runtime.coordinator.pause(_AGAIN_S)
-            pause.add_done_callback(lambda over: self._again(commit, over.exception()))
+            pause = self._runtime.coordinator.wait(_RETRY_S)
+            pause.add_done_callback(lambda over: self._retry(commit, over.exception()))
 
-    def _noted(self, offsets: Offsets, answer: Future[int]) -> tuple[int, HoldfastError | None]:
+    def _outcome(self, offsets: Offsets, answer: Future[int]) -> tuple[int, HoldfastError | None]:
         """Return the code of an answer, -1 for none, and an error that no retry can fix."""
         failed = None if answer.cancelled() else answer.exception()
         code = -1 if answer.cancelled() or failed is not None else answer.result()
@@ -234,7 +234,7 @@ class Commits:
             self._subscription_state.committed(offsets)
         return code, failed if isinstance(failed, RemoteProtocolError) else None
 
-    def _again(self, commit: _SentCommit, closed: BaseException | None) -> None:
+    def _retry(self, commit: _SentCommit, closed: BaseException | None) -> None:
         if closed is not None:
             commit.done.set_exception(closed)
             return
@@ -275,7 +275,7 @@ class Commits:
             return
 
         def note(answer: Future[int]) -> None:
-            code, _ = self._noted(offsets, answer)
+            code, _ = self._outcome(offsets, answer)
             if code in MEMBER_OVER:
                 self._subscription_state.record_unreported(offsets)
             self._on_last_commit(offsets, None if code == 0 else not_committed(code))

@@ -27,7 +27,7 @@ from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import RemoteProtocolError, SourceError
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.closing import OwnProcess
+from holdfast.members.runtime.application_calls import OwnProcess
 from holdfast.members.runtime.member_log import NAME
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
         MemberThread,
         RebalanceHandler,
     )
-    from holdfast.members.runtime.metadata_watch import Matches
+    from holdfast.members.runtime.metadata_watch import TopicPredicate
 
 
 _log = logging.getLogger(NAME)
@@ -73,14 +73,14 @@ class Membership:
         self._connect = connect or Connections
         self._make_runtime = make_runtime
         self._lock = threading.Lock()
-        self._desired: tuple[tuple[str, ...], Matches | None] | None = None
+        self._desired: tuple[tuple[str, ...], TopicPredicate | None] | None = None
         self._has_ended = False
         self._connections: Connections | None = None  # that the thread opens
         self._thread: threading.Thread | None = None  # that opens them
         self._opened, self._closed = Flag(), Flag()  # opened, or never to be opened
         self._failure: BaseException | None = None  # because of which it is never opened
 
-    def subscribe(self, topics: tuple[str, ...], pattern: Matches | None = None) -> None:
+    def subscribe(self, topics: tuple[str, ...], pattern: TopicPredicate | None = None) -> None:
         """Join in the background, or change the subscription."""
         with self._lock:
             self._desired = topics, pattern
@@ -95,7 +95,7 @@ class Membership:
         if self._thread.ident is None:  # else an earlier call was interrupted after this
             self._thread.start()
 
-    def join_now(self, topics: tuple[str, ...], pattern: Matches | None = None) -> None:
+    def join_now(self, topics: tuple[str, ...], pattern: TopicPredicate | None = None) -> None:
         """Subscribe as :meth:`subscribe`, and wait for a broker."""
         if self.runtime is not None:
             self.subscribe(topics, pattern)
@@ -212,7 +212,7 @@ class Membership:
         with self._lock:
             self._has_ended = self.is_leaving = True
         if self.runtime is not None:
-            reason = self.settings.comes_back if returns is None else returns
+            reason = self.settings.returns if returns is None else returns
             self.runtime.member_thread.leave(returns=reason, process_ends=process_ends)
 
     def is_finished(self) -> bool:

@@ -2,7 +2,7 @@
 
 **Rules.** Every change of the assignment, and every callback, is a task of the application's next
 call; tasks run in order. When a call begins, the records of the previous call are processed, so
-nothing is in flight then. A loss alone does not wait: lost partitions are hidden at once. A
+nothing is in flight then. A loss alone does not wait: delivery of lost partitions stops at once. A
 revocation does not wait for an application that is away and has no record of the revoked partitions
 in flight, nor for a callback that the application does not have: the application's next call does
 the task before it returns anything. If the application is still away at the deadline of a
@@ -71,7 +71,7 @@ class PollSession(GroupSession):
         membership.rebalance_handler = self
         self.tasks = ApplicationTasks()
         self.in_flight = in_flight
-        self._held_back: set[Resource] = set()  # by a task that was done
+        self._pending_revocation: set[Resource] = set()  # by a task that was done
         self.unprocessed: Offsets = (
             NO_OFFSETS  # in flight in an application that does not come back
         )
@@ -131,7 +131,7 @@ class PollSession(GroupSession):
     def in_flight_from(self) -> Offsets:
         """Return the first record in flight of each partition."""
         held = self.in_flight.last
-        return self.adapter.firsts(NOTHING if held is None else held)
+        return self.adapter.first_in_flight(NOTHING if held is None else held)
 
     def finish(self, deadline: float) -> BaseException | None:
         """Do the tasks of a leaving member until it has left."""
@@ -145,41 +145,45 @@ class PollSession(GroupSession):
         _, error = self.tasks.do_all(0.0)
         return first or error
 
-    def _hold_back(self, resources: Collection[Resource]) -> None:
+    def _mark_pending_revocation(self, resources: Collection[Resource]) -> None:
         self.record_positions()
         # Wait briefly for the application's pending commits: the member joins
         # without its partitions, and a later commit is refused.
         self.commits.wait_for_open(_OPEN_COMMITS_S)
-        self.adapter.hold_back(resources)
-        self._held_back.update(resources)
+        self.adapter.mark_pending_revocation(resources)
+        self._pending_revocation.update(resources)
 
     def _call(self, callback: Callback) -> BaseException | None:
         if callback.call is ListenerCall.ASSIGNED:
-            if not callback.has_begun:
-                self.begin(callback.resources)
+            if not callback.was_called:
+                self.begin_terms(callback.resources)
             error = self.adapter.assigned(
                 callback, should_report=self.should_report(callback.resources)
             )
-            self.has_begun()
+            self.complete_assignment()
             return error
         self.record_positions()
         error = self.adapter.notify(callback)
-        self.has_ended(callback)
-        self._held_back.difference_update(callback.resources)
+        self.complete_revocation(callback)
+        self._pending_revocation.difference_update(callback.resources)
         return error
 
     def _drop(self, resources: Collection[Resource]) -> None:
         self.record_positions()
         self.adapter.drop(resources)
-        self._held_back.difference_update(resources)
+        self._pending_revocation.difference_update(resources)
 
     # On the member thread: see holdfast.members.runtime.member_thread.RebalanceHandler
 
-    def hold_back(self, resources: tuple[Resource, ...], drained: Callable[[], None]) -> None:
+    def mark_pending_revocation(
+        self, resources: tuple[Resource, ...], drained: Callable[[], None]
+    ) -> None:
         """Queue a task that holds ``resources`` back; the next call counts them as processed."""
         held = self.in_flight.last
-        self.tasks.put(ApplicationTask(partial(self._hold_back, resources), lambda _: drained()))
-        if held is None or self.adapter.firsts(held).keys() & set(resources):
+        self.tasks.put(
+            ApplicationTask(partial(self._mark_pending_revocation, resources), lambda _: drained())
+        )
+        if held is None or self.adapter.first_in_flight(held).keys() & set(resources):
             return
         if self.in_flight.last is held:  # else a call began before the task was queued
             drained()
@@ -187,7 +191,7 @@ class PollSession(GroupSession):
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
         """Hide ``resources`` at once; drop those with a callback after the callback."""
         self.subscription_state.lose(resources, notified=lost)
-        self.adapter.hide(resources)
+        self.adapter.stop_delivery(resources)
         unreported = [tp for tp in resources if tp not in set(lost)]
         self.tasks.put(ApplicationTask(partial(self._drop, unreported)))
 
@@ -206,7 +210,7 @@ class PollSession(GroupSession):
             resources = tuple(tp for tp in resources if tp not in deleted)
         work = partial(self._call, Callback(call, resources))
         if self.adapter.has_callback(call):
-            self.tasks.put(ApplicationTask(work, lambda error: done(self.answer_of(error))))
+            self.tasks.put(ApplicationTask(work, lambda error: done(self.callback_result(error))))
         else:
             if call is ListenerCall.LOST:
                 self.subscription_state.mark_reported(resources, by_callback=False)
@@ -225,7 +229,7 @@ class PollSession(GroupSession):
         if not self.is_automatic:
             done(0)
             return
-        is_away = not self._held_back.issuperset(
+        is_away = not self._pending_revocation.issuperset(
             self.subscription_state.active().intersection(action.resources)
         )
         if is_away:
@@ -257,7 +261,7 @@ class PollSession(GroupSession):
         if held is None:
             return None
         positions = self.adapter.positions(partitions)
-        found = self.adapter.processed(positions, self.adapter.firsts(held))
+        found = self.adapter.processed(positions, self.adapter.first_in_flight(held))
         if self.in_flight.last is not held:
             return None
         return {tp: at for tp, at in found.items() if tp in set(partitions)}

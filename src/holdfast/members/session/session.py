@@ -3,7 +3,7 @@
 **Rules.**
 - A session is one membership, from ``subscribe`` to the end. The member joins in the background,
   and the application waits for no broker: connections open on a thread of their own.
-- The machine orders the steps of a revocation: hold back, drained, callback, commit, drop. A
+- The machine orders the steps of a revocation: pending, drained, callback, commit, drop. A
   partition is started by :meth:`PollClientAdapter.assigned`, in a term that begins before its
   callback.
 - All commits go through :mod:`holdfast.members.session.commits`;
@@ -117,18 +117,18 @@ class GroupSession:
             or self._traits.reports_empty_changes
         )
 
-    def begin(self, resources: Collection[Resource]) -> None:
+    def begin_terms(self, resources: Collection[Resource]) -> None:
         """Begin the terms of what is assigned; its callback may commit start offsets."""
         self._begins = frozenset(resources)
         snapshot = self.membership.snapshot
         terms = {} if snapshot is None else snapshot.terms
         self.subscription_state.begin({tp: terms[tp] for tp in resources if tp in terms})
 
-    def has_begun(self) -> None:
+    def complete_assignment(self) -> None:
         """Record that the callback of the assignment has ended."""
         self._begins, self._has_reported = frozenset(), True
 
-    def has_ended(self, callback: Callback) -> None:
+    def complete_revocation(self, callback: Callback) -> None:
         """Drop the partitions of a revocation or a loss, whose callback has ended."""
         if callback.call is ListenerCall.LOST:
             is_reported = self.adapter.has_callback(ListenerCall.LOST)
@@ -137,7 +137,7 @@ class GroupSession:
         self.adapter.drop(callback.resources)
         self.subscription_state.end(callback.resources)
 
-    def answer_of(self, error: BaseException | None) -> str | None:
+    def callback_result(self, error: BaseException | None) -> str | None:
         """Return the outcome of a callback for the machine: an error text, or None."""
         if error is None or not self._traits.error_stops_commit:
             return None
@@ -156,14 +156,14 @@ class GroupSession:
         snapshot = self.membership.snapshot
         return {} if snapshot is None else self.subscription_state.to_commit(snapshot.terms)
 
-    def wanted(self, named: Offsets | None) -> tuple[Offsets, CommitOrigin]:
+    def offsets_to_commit(self, named: Offsets | None) -> tuple[Offsets, CommitOrigin]:
         """Return the offsets to commit, the named ones or by default the processed ones."""
         if named is None:
             return self.to_commit(), CommitOrigin.ALL
         self.record_positions()
         return named, CommitOrigin.NAMED
 
-    def commit_by_clock(self) -> tuple[Offsets, Future[None]] | None:
+    def maybe_auto_commit(self) -> tuple[Offsets, Future[None]] | None:
         """Commit what is processed, if ``auto.commit.interval.ms`` has passed; never wait.
 
         A commit renews the member's session as a heartbeat does. Between two heartbeats it would
@@ -190,7 +190,9 @@ class GroupSession:
             return None
         timeout_s = self.settings.call_timeout_s
         try:
-            return offsets, self.commits.begin(offsets, CommitOrigin.CLOCK, timeout_s=timeout_s)
+            return offsets, self.commits.commit_async(
+                offsets, CommitOrigin.AUTO, timeout_s=timeout_s
+            )
         except HoldfastError:  # the member has just failed, which the next call reports
             return None
 
@@ -207,7 +209,7 @@ class GroupSession:
         offsets = self.to_commit()
         if not offsets or not member.is_member:
             return None
-        sent = self.commits.begin(offsets, CommitOrigin.CLOCK, timeout_s=timeout_s)
+        sent = self.commits.commit_async(offsets, CommitOrigin.AUTO, timeout_s=timeout_s)
         sent.add_done_callback(lambda done: self._on_last_commit(offsets, done.exception()))
         return sent
 

@@ -6,8 +6,8 @@ refused by the group, not by aiokafka. Both drop lost partitions at once. Errors
 logged, as by aiokafka.
 
 A partition that stays keeps its position, its fetched records, its pause and its pending fetch. A
-revoked partition is *held back* first: its records wait, and its position can still be committed. A
-dropped partition is never delivered again, however late a fetch of it is answered.
+revoked partition is *pending revocation* first: its records wait, and its position can still be
+committed. A dropped partition is never delivered again, however late a fetch of it is answered.
 
 **Strategy.** aiokafka makes a new assignment at every change, and its fetcher then drops every
 record and every request. :class:`MutableAssignment` is changed instead, and the fetcher reads it
@@ -44,7 +44,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.members.session.async_session import AsyncSession
-from holdfast.members.session.client_adapter import Callback, before
+from holdfast.members.session.client_adapter import Callback, limit_to_in_flight
 from holdfast.members.session.subscription_state import SubscriptionState
 
 log = logging.getLogger(__name__)
@@ -99,36 +99,38 @@ class AiokafkaAdapter:
         return found
 
     def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        return before(positions, in_flight)
+        return limit_to_in_flight(positions, in_flight)
 
     # Changes
 
-    def hold_back(self, partitions: Collection[Resource]) -> None:
-        self._subscription.hold_back(_listed(partitions))
+    def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
+        self._subscription.mark_pending_revocation(_to_client_partitions(partitions))
         self._coordinator.request_rejoin()
 
-    def hide(self, partitions: Collection[Resource]) -> None:
+    def stop_delivery(self, partitions: Collection[Resource]) -> None:
         """Stop delivery of the lost ``partitions``, and fetch no more of them."""
-        self._subscription.drop(_listed(partitions))
+        self._subscription.drop(_to_client_partitions(partitions))
 
     def drop(self, partitions: Collection[Resource]) -> None:
         """Drop partitions; a closed consumer keeps all."""
         if self._subscription.is_cooperative and not self.is_closing:
-            self._subscription.drop(_listed(partitions))
+            self._subscription.drop(_to_client_partitions(partitions))
 
     def assigned(self, partitions: Collection[Resource]) -> None:
         """Begin to fetch; no record is delivered before the callback, which is next, has ended."""
         holds = self.has_callback(ListenerCall.ASSIGNED)
-        self._subscription.take(_listed(partitions), self.session.subscription_state, holds=holds)
+        self._subscription.take(
+            _to_client_partitions(partitions), self.session.subscription_state, holds=holds
+        )
         assignment = getattr(self._subscription.subscription, "assignment", None)
         is_new = isinstance(assignment, MutableAssignment) and assignment is not self._assignment
         if is_new:
             self._assignment = assignment
-        self._coordinator.has_joined(assignment if is_new else None)
+        self._coordinator.complete_join(assignment if is_new else None)
 
     def begun(self, partitions: Collection[Resource]) -> None:
         """Deliver records of ``partitions``: the callback of the assignment has ended."""
-        self._subscription.hand_out(_listed(partitions))
+        self._subscription.hand_out(_to_client_partitions(partitions))
 
     def forget(self) -> None:
         """Drop everything: the member has ended. A closed consumer keeps its assignment."""
@@ -159,7 +161,7 @@ class AiokafkaAdapter:
         running = RunningCallback(self, asyncio.current_task())
         before = _running.set(running)
         try:
-            answer = method(set(_listed(callback.resources)))
+            answer = method(set(_to_client_partitions(callback.resources)))
             if inspect.isawaitable(answer):
                 await answer
         except Exception:
@@ -271,7 +273,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         self.is_cooperative = cooperative
         self.fetcher: Any = None  # set before the group is joined
         self.is_subscribed_again = False  # to the same topics
-        self._held_back: set[TopicPartition] = set()
+        self._pending_revocation: set[TopicPartition] = set()
         self._unannounced: set[TopicPartition] = (
             set()
         )  # the callback of their assignment has not ended
@@ -300,7 +302,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
             and self._subscription_type in _AUTOMATIC
         )
         if not keeps:
-            for held in (self._held_back, self._unannounced, self._paused_by_user):
+            for held in (self._pending_revocation, self._unannounced, self._paused_by_user):
                 held.clear()
             super()._change_subscription(subscription)
             return
@@ -311,10 +313,12 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         subscription._assignment = old.assignment
         subscription._reassignment_in_progress = False
         self._subscription = subscription
-        self.hold_back([tp for tp in old.assignment.tps if tp.topic not in subscription.topics])
+        self.mark_pending_revocation(
+            [tp for tp in old.assignment.tps if tp.topic not in subscription.topics]
+        )
         self._notify_subscription_waiters()
 
-    def hold_back(self, partitions: Collection[TopicPartition]) -> None:
+    def mark_pending_revocation(self, partitions: Collection[TopicPartition]) -> None:
         """Stop delivery of partitions; their positions stay."""
         if not self.is_cooperative:
             if self.partitions_auto_assigned():
@@ -322,7 +326,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
             return
         held = [tp for tp in partitions if self.is_assigned(tp)]
         self._hold(held)
-        self._held_back.update(held)
+        self._pending_revocation.update(held)
 
     def _hold(self, partitions: Collection[TopicPartition]) -> None:
         for tp in partitions:
@@ -332,7 +336,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
                 super().pause(tp)
 
     def _is_held(self, tp: TopicPartition) -> bool:
-        return tp in self._held_back or tp in self._unannounced
+        return tp in self._pending_revocation or tp in self._unannounced
 
     def take(
         self,
@@ -351,7 +355,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         wanted = [tp for tp in partitions if tp.topic in subscription.topics]
         assignment = subscription.assignment
         if self.is_cooperative and isinstance(assignment, MutableAssignment) and assignment.active:
-            self.drop([tp for tp in wanted if tp in self._held_back])
+            self.drop([tp for tp in wanted if tp in self._pending_revocation])
             new = [tp for tp in wanted if not assignment.keeps(tp)]
             assignment.add(new, subscription_state)
             self._wake_fetcher()
@@ -360,7 +364,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
                 assignment._unassign()
             new = wanted
             subscription._assignment = MutableAssignment(wanted, subscription_state)
-            for held in (self._held_back, self._unannounced, self._paused_by_user):
+            for held in (self._pending_revocation, self._unannounced, self._paused_by_user):
                 held.clear()
         if holds:
             self._hold(new)
@@ -381,7 +385,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Drop partitions at once."""
-        for held in (self._held_back, self._unannounced, self._paused_by_user):
+        for held in (self._pending_revocation, self._unannounced, self._paused_by_user):
             held.difference_update(partitions)
         subscription = self._subscription
         if subscription is None or not isinstance(subscription.assignment, MutableAssignment):
@@ -408,7 +412,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         if self.fetcher is not None:
             self.fetcher._notify(self.fetcher._wait_consume_future)
 
-    # Pauses of the application are separate from partitions held back.
+    # Pauses of the application are separate from pending revocations.
 
     def pause(self, tp: TopicPartition) -> None:
         if self._is_held(tp):
@@ -425,9 +429,9 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
     def paused_partitions(self) -> set[TopicPartition]:
         """Return the partitions that the application has paused."""
         paused: set[TopicPartition] = super().paused_partitions()
-        held = self._held_back | self._unannounced
+        held = self._pending_revocation | self._unannounced
         return (paused - held) | (paused & self._paused_by_user)
 
 
-def _listed(partitions: Collection[Resource]) -> list[TopicPartition]:
+def _to_client_partitions(partitions: Collection[Resource]) -> list[TopicPartition]:
     return [TopicPartition(*tp) for tp in sorted(partitions)]

@@ -53,8 +53,8 @@ from holdfast.core.model.limits import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
 from holdfast.errors import ClientError, ConfigError
-from holdfast.members.clients.stock_assignor import StockAssignor, partition_counts
-from holdfast.members.config.own_assignors import check_group, made, resolve
+from holdfast.members.clients.client_assignor import ClientAssignor, partition_counts
+from holdfast.members.config.own_assignors import check_group, make_assignor, resolve
 from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
 
 __all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
@@ -62,7 +62,7 @@ __all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
 hide_logins()
 
 
-class AiokafkaAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
+class AiokafkaAssignor(ClientAssignor, AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
     """One eager assignor, as aiokafka calls it.
 
     Parameters
@@ -143,7 +143,7 @@ def _eager(given: AssignorSpec, options: Mapping[str, Any]) -> Assignor:
     else:
         runs = RebalanceProtocol.EAGER in given.rebalance_protocols
     if runs:
-        return made(given, options)
+        return make_assignor(given, options)
     name = given if isinstance(given, str) else given.name
     raise ConfigError(
         f"{name} is cooperative, but aiokafka runs only eager assignors: use 'sticky', or "

@@ -31,11 +31,11 @@ from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import MutableSubscriptions, RunningCallback
 from holdfast.members.clients.aiokafka.config import AiokafkaTokens, settings_of
 from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
-from holdfast.members.clients.aiokafka.fetcher import ListFetcher
+from holdfast.members.clients.aiokafka.fetcher import UnblockedFetcher
 from holdfast.members.clients.drop_in import ClassReplacement
 from holdfast.members.clients.keywords import DELAY, is_ours, with_login
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.closing import OwnProcess
+from holdfast.members.runtime.application_calls import OwnProcess
 from holdfast.members.runtime.readiness import clear_ready_file
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
 
     def __init__(self, *topics: str, **options: Any):
         if options.get("group_id") is not None:
-            options = INSTALLED.over(options)
+            options = INSTALLED.override(options)
         try:
             options = with_login(options, AiokafkaTokens)
         except ConfigError as error:
@@ -238,7 +238,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
 
     def _make_fetcher(self) -> Any:
         rack = {"client_rack": self._client_rack} if hasattr(self, "_client_rack") else {}
-        return ListFetcher(
+        return UnblockedFetcher(
             self._client,
             self._subscription,
             key_deserializer=self._key_deserializer,

@@ -179,7 +179,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def _serve_member(self, subscription: Any) -> None:
         session = await self._update_member(subscription)
         session.do_due()
-        if (sent := session.commit_by_clock()) is not None:
+        if (sent := session.maybe_auto_commit()) is not None:
             sent[1].add_done_callback(_log_refusal)
         now = time.monotonic()
         # As with aiokafka, no consumer is idle before the first assignment: start() waits for it.
@@ -212,7 +212,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
                 await self.adapter.call_listener(Callback(ListenerCall.REVOKED, ()))
         self._subscription.is_subscribed_again = False
         self._known_subscription, self._topics = subscription, subscription.topics
-        session.finish_others(subscription.topics)
+        session.forget_unsubscribed(subscription.topics)
         self._group_subscription = subscription.topics
         self._metadata_snapshot = self._get_metadata_snapshot()
         if is_again and (member_thread := session.membership.member_thread) is not None:
@@ -233,7 +233,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     # Calls of the adapter
 
-    def has_joined(self, assignment: MutableAssignment | None) -> None:
+    def complete_join(self, assignment: MutableAssignment | None) -> None:
         """Record the end of a round, and its assignment if it is a new one."""
         if assignment is not None:
             self.start_commit_offsets_refresh_task(assignment)
@@ -382,7 +382,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
                 (tp.topic, tp.partition): OffsetToCommit(at.offset, at.metadata or "")
                 for tp, at in offsets.items()
             }
-            await _commit(session, *session.wanted(named))
+            await _commit(session, *session.offsets_to_commit(named))
             return
         session.record_positions()
         if not session.membership.is_member:
@@ -426,7 +426,9 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 async def _commit(session: AsyncSession, offsets: Offsets, origin: CommitOrigin) -> None:
     timeout_s = session.settings["request.timeout.ms"] / 1000
     try:
-        await asyncio.wrap_future(session.commits.begin(offsets, origin, timeout_s=timeout_s))
+        await asyncio.wrap_future(
+            session.commits.commit_async(offsets, origin, timeout_s=timeout_s)
+        )
     except HoldfastError as error:
         raise commit_failed(error) from error
 

@@ -44,7 +44,7 @@ class PositionLookup:
     states: Mapping[TopicPartition, Any]  # aiokafka's, in this term of ownership
 
 
-class ListFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
+class UnblockedFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
     """The fetcher of a consumer of aiokafka."""
 
     # aiokafka has no types

@@ -60,7 +60,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
     """
 
     def __init__(self, consumer: Any, callbacks: Callbacks, routed: Routed):
-        super().__init__(consumer, routed.plane, reset=routed.reset)
+        super().__init__(consumer, routed.client_config, reset=routed.reset)
         self._callbacks = weakref.ref(callbacks)
         self._routed = routed
         self.running: Callback | None = None
@@ -109,7 +109,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         return self._routed.stores and self.session.is_automatic
 
     def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
-        if not callback.has_begun:
+        if not callback.was_called:
             self._has_assigned = False
         return super().assigned(callback, should_report=should_report)
 
@@ -181,7 +181,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
 
     # Commits without a subscription, which librdkafka sends
 
-    def commit_by_clock(self, now: float) -> None:
+    def maybe_auto_commit(self, now: float) -> None:
         """Commit stored offsets if ``auto.commit.interval.ms`` has passed."""
         if now >= self._commit_at:
             self._commit_at = now + self._routed.interval_s

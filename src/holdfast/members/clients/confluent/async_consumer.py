@@ -140,7 +140,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         return made._holdfast if isinstance(made, ConfluentConsumer) else None
 
     async def __aexit__(self, *_: object) -> None:
-        if (state := self._state()) is None or state.calls.is_here():
+        if (state := self._state()) is None or state.calls.is_own_process():
             await self.close()
 
     async def poll(self, *args: Any, **kwargs: Any) -> Message | None:

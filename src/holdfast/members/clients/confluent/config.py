@@ -105,7 +105,7 @@ _NOWHERE = {"bootstrap.servers": "localhost:9092"}  # only to read the other key
 class Routed:
     """A configuration, routed to librdkafka and to the member."""
 
-    plane: dict[str, Any] = field(repr=False)  # for ``confluent_kafka.Consumer``
+    client_config: dict[str, Any] = field(repr=False)  # for ``confluent_kafka.Consumer``
     # For :meth:`Settings.parse`; None without a member of holdfast.
     member: dict[str, Any] | None = field(repr=False)
     # Addresses, login and group of a member of librdkafka's own; None without one.
@@ -141,28 +141,28 @@ def route(config: Mapping[Any, Any]) -> Routed:
         For a refused key, and for keys that contradict each other.
     """
     config = _with_login(config)
-    plane = {
+    client_config = {
         key: value
         for key, value in config.items()
         if not (key in TAKEN or str(key).startswith("holdfast."))
     }
-    if plane.get("group.id") is None or not str(plane["group.id"]).strip():
-        plane.pop(
+    if client_config.get("group.id") is None or not str(client_config["group.id"]).strip():
+        client_config.pop(
             "group.id", None
         )  # confluent-kafka refuses a missing one, and aborts at an empty one
     flag = config.get("enable.auto.commit", True)
     automatic = _boolean(flag)
     # librdkafka refuses anything but a boolean in its own text
-    plane["enable.auto.commit"] = flag if automatic is None else False
+    client_config["enable.auto.commit"] = flag if automatic is None else False
     interval = config.get("auto.commit.interval.ms", 5_000)
     is_number = str(interval).isdigit()
     is_native = str(config.get("group.protocol", "classic")).lower() == "consumer"
     config = {key: value for key, value in config.items() if isinstance(key, str)}
     if is_native:
         _check_native(config)
-        plane["enable.auto.commit"] = flag
+        client_config["enable.auto.commit"] = flag
     return Routed(
-        plane=plane,
+        client_config=client_config,
         member=None if is_native else _member(config),
         native=_connection(config) if is_native else None,
         is_automatic=bool(automatic) and not is_native and str(interval) != "0",

@@ -94,14 +94,14 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             super().__init__()  # raises; with an empty mapping it would miss the group.id
         if len(args) > 1 or not all(isinstance(a, dict) for a in args):
             super().__init__(*args, **kwargs)  # raises
-        config = INSTALLED.over({**(args[0] if args else {}), **kwargs})
+        config = INSTALLED.override({**(args[0] if args else {}), **kwargs})
         try:
             routed = route(config)
         except ConfigError as error:
             raise errors.exception(errors.INVALID_ARG, str(error)) from None
         except ClientError as error:  # no token
             raise errors.exception(errors.LOGIN_FAILED, str(error)) from None
-        super().__init__(routed.plane)
+        super().__init__(routed.client_config)
         leave_alone_in_forks(self)
         if routed.member is None:
             if routed.native is not None:
@@ -163,7 +163,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if state is None:
             return _poll(self, timeout)
         in_flight, calls = state.in_flight, state.calls
-        if in_flight.last is None and calls.is_inside():
+        if in_flight.last is None and calls.is_in_call():
             return None  # a callback that waits here would wait for itself
         found: Message | None = None
         in_flight.last, in_flight.caller = None, get_ident()
@@ -175,10 +175,10 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             elif calls.is_pending:
                 calls.check_open()
             if found is None and not (has_time and is_short):
-                found = calls.alone(lambda: state.poll(timeout))
+                found = calls.run_locked(lambda: state.poll(timeout))
         finally:
             in_flight.last = NOTHING if found is None else found
-            if calls.is_pending and calls.comes_out():
+            if calls.is_pending and calls.end_poll():
                 found = None  # its partition is revoked, or will be read again
         return found
 
@@ -190,7 +190,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             found = _consume(self, num_messages, timeout)
             return found
         in_flight, calls = state.in_flight, state.calls
-        if in_flight.last is None and calls.is_inside():
+        if in_flight.last is None and calls.is_in_call():
             return found
         in_flight.last, in_flight.caller = None, get_ident()
         try:
@@ -201,10 +201,10 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             elif calls.is_pending:
                 calls.check_open()
             if not has_time or not (is_short or len(found) == num_messages):
-                found = calls.alone(lambda: state.consume(found, num_messages, timeout))
+                found = calls.run_locked(lambda: state.consume(found, num_messages, timeout))
         finally:
             in_flight.last = tuple(found)
-            if calls.is_pending and calls.comes_out():
+            if calls.is_pending and calls.end_poll():
                 found = []
         return found
 
@@ -232,7 +232,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if state.adapter.begins_with(partitions):
                 return
             if state.session is not None:
-                state.session.check_change("incremental_assign", is_step=True)
+                state.session.check_change("incremental_assign", is_incremental=True)
         _Original.incremental_assign(self, partitions)
         if state is not None and state.adapter.start_positions.waiting:
             state.adapter.start_positions.without(partitions)
@@ -258,7 +258,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if state.session is None:
                 state.adapter.commit_stored()
             else:
-                state.session.check_change("incremental_unassign", is_step=True)
+                state.session.check_change("incremental_unassign", is_incremental=True)
             if state.adapter.start_positions.waiting:
                 partitions = state.adapter.start_positions.without(partitions)
         _Original.incremental_unassign(self, partitions)
@@ -307,7 +307,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if state is None:
             return _original_commit(self, *args, **kwargs)
         done: list[TopicPartition] | None
-        done = state.calls.alone(lambda: _commit(self, state, *args, **kwargs))
+        done = state.calls.run_locked(lambda: _commit(self, state, *args, **kwargs))
         return done
 
     # Queries wait for a call of another thread, as the original's do: between two slices of a poll
@@ -376,7 +376,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         state = self._holdfast
-        if state is None or state.calls.is_here():  # a fork leaves its parent's alone
+        if state is None or state.calls.is_own_process():  # a fork leaves its parent's alone
             self.close()
 
 

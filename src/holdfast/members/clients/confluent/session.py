@@ -28,7 +28,7 @@ from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.confluent import errors
 from holdfast.members.clients.confluent.adapter import ConfluentAdapter
-from holdfast.members.clients.librdkafka.adapter import listed, offsets_of
+from holdfast.members.clients.librdkafka.adapter import offsets_of, to_client_offsets
 from holdfast.members.runtime.application_tasks import ApplicationTask, Once
 from holdfast.members.session.client_adapter import ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
@@ -60,7 +60,7 @@ class ConfluentSession(PollSession):
             adapter,
             _TRAITS,
             in_flight,
-            lambda offsets, error: self._answer(error, listed(offsets)),
+            lambda offsets, error: self._answer(error, to_client_offsets(offsets)),
         )
         self._served_at = time.monotonic()
         self._reported_at = 0.0
@@ -85,8 +85,8 @@ class ConfluentSession(PollSession):
                 raise raised
             self.adapter.start_known()
             self._served_at = time.monotonic()
-            if (sent := self.commit_by_clock()) is not None:
-                self._answer_later(sent[1], listed(sent[0]))
+            if (sent := self.maybe_auto_commit()) is not None:
+                self._answer_later(sent[1], to_client_offsets(sent[0]))
         return None
 
     def _late(self, seconds: float) -> Message | None:
@@ -130,14 +130,14 @@ class ConfluentSession(PollSession):
         self._has_reported_fatal = error.fatal()
         return errors.error_message(error)
 
-    def check_change(self, name: str, *, is_step: bool) -> None:
+    def check_change(self, name: str, *, is_incremental: bool) -> None:
         """Refuse a change of the assignment that does not fit the group's rebalance protocol.
 
         Parameters
         ----------
         name : str
             The method of the consumer.
-        is_step : bool
+        is_incremental : bool
             Whether it adds or removes partitions, as a cooperative group does, or replaces all.
 
         Raises
@@ -147,22 +147,22 @@ class ConfluentSession(PollSession):
         """
         if self.membership.is_leaving or not self.membership.is_member:
             return
-        if self.is_cooperative != is_step:
+        if self.is_cooperative != is_incremental:
             raise errors.exception(errors.STATE, _NOT_OF_ITS_KIND[name])
 
     # Commits
 
     def commit_as_called(self, offsets: list[Any] | None, *, waits: bool) -> list[Any] | None:
         """Commit ``offsets``, or the stored offsets, as ``Consumer.commit`` does."""
-        wanted, origin = self.wanted(None if offsets is None else offsets_of(offsets))
+        wanted, origin = self.offsets_to_commit(None if offsets is None else offsets_of(offsets))
         if offsets is None:  # for the others the original reports that there is nothing to commit
-            answer = listed(wanted)
+            answer = to_client_offsets(wanted)
             answer += [TopicPartition(*tp) for tp in self.adapter.assigned_now() - wanted.keys()]
         else:
             answer = [_again(part) for part in offsets]
         answer.sort(key=lambda part: (part.topic, part.partition))
         try:
-            sent = self.commits.begin(wanted, origin, timeout_s=self.settings.call_timeout_s)
+            sent = self.commits.commit_async(wanted, origin, timeout_s=self.settings.call_timeout_s)
             if waits:
                 sent.result()
         except HoldfastError as error:

@@ -33,14 +33,14 @@ from holdfast.members.clients.confluent.session import ConfluentSession
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
 from holdfast.members.clients.librdkafka.recreation import CALLER
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.closing import Closing
+from holdfast.members.runtime.application_calls import ApplicationCalls
 from holdfast.members.session.client_adapter import InFlight
 from holdfast.members.session.membership import Membership
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.runtime.member_thread import MemberSnapshot
-    from holdfast.members.runtime.metadata_watch import Matches
+    from holdfast.members.runtime.metadata_watch import TopicPredicate
 
 _SERVED_EVERY_S = 0.1
 LEAVE_S = 30.0
@@ -49,7 +49,7 @@ _poll = _Original.poll
 _consume = _Original.consume
 
 
-class SlicedCalls(Closing):
+class SlicedCalls(ApplicationCalls):
     """The calls of one consumer. A poll that finds a record at once records only its thread.
 
     Parameters
@@ -87,36 +87,36 @@ class SlicedCalls(Closing):
             finally:
                 self._holder = 0
 
-    def alone(self, call: Callable[[], Any]) -> Any:
+    def run_locked(self, call: Callable[[], Any]) -> Any:
         """Make a call under the lock; a close inside it takes effect after it."""
         with self.lock():
-            return self.inside(call)
+            return self.run(call)
 
     def check_open(self) -> None:
         """Raise, as a closed consumer of the original, if the close has begun."""
-        if self.has_begun():
+        if self.is_closing():
             raise RuntimeError("Consumer closed")
 
     def caller(self) -> int:
         """Return a thread, or the task of AIOConsumer for which it calls."""
         return (0 if CALLER is None else CALLER.get()) or threading.get_ident()
 
-    def is_inside(self) -> bool:
+    def is_in_call(self) -> bool:
         """Return whether the caller is inside one of its calls, a quick poll included."""
         polls = self._in_flight.last is None and self._in_flight.caller == threading.get_ident()
-        return polls or super().is_inside()
+        return polls or super().is_in_call()
 
     def has_calls(self) -> bool:
         """Return whether any call is running."""
         return self._in_flight.last is None or super().has_calls()
 
-    def comes_out(self) -> bool:
+    def end_poll(self) -> bool:
         """Do what an ended poll has postponed; return whether its records are dropped."""
-        if not self.is_coming_out():
+        if not self.should_return():
             return False
         self._in_flight.is_seen = False
         self.do_postponed()
-        self._in_flight.is_seen = not self.has_begun()
+        self._in_flight.is_seen = not self.is_closing()
         return True
 
 
@@ -197,11 +197,11 @@ class ConsumerState:
 
         if self.session is not None and self.session.membership.is_leaving:
             # In a callback the member can only leave, and join again, when that has returned.
-            self.calls.outside(join)
+            self.calls.run_after(join)
         else:
             join()
 
-    def _join(self, topics: tuple[str, ...], pattern: Matches | None) -> None:
+    def _join(self, topics: tuple[str, ...], pattern: TopicPredicate | None) -> None:
         session = self.session
         if session is None:
             connect = partial(Connections, tries_logins_again=True)
@@ -258,7 +258,7 @@ class ConsumerState:
         if self.session is None:
             self.adapter.commit_stored()
         else:
-            self.session.check_change(name, is_step=False)
+            self.session.check_change(name, is_incremental=False)
         self.adapter.forget_all()
 
     # Records
@@ -300,14 +300,14 @@ class ConsumerState:
         """Make a call of the application that ends early if no caller waits for it."""
         self._is_abandoned = abandoned
         try:
-            return self.calls.inside(call)
+            return self.calls.run(call)
         finally:
             self._is_abandoned = _never
             self.in_flight.caller = 0  # the next call may come from any thread
 
     def _is_over(self) -> bool:
         """Return whether no caller waits for the running call."""
-        return self._is_abandoned() or (self.calls.is_pending and self.calls.is_coming_out())
+        return self._is_abandoned() or (self.calls.is_pending and self.calls.should_return())
 
     def serve(self) -> Message | None:
         """Do what is due between two slices; return a message that is not librdkafka's."""
@@ -317,7 +317,7 @@ class ConsumerState:
         now = time.monotonic()
         self.due_at = 0.0  # meanwhile no other thread takes a record: a callback may run
         if self.session is None:
-            self.adapter.commit_by_clock(now)
+            self.adapter.maybe_auto_commit(now)
             found = None
         else:
             found = self._serve(self.session, now)

@@ -39,15 +39,19 @@ from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToC
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.drop_in import translated
-from holdfast.members.runtime.closing import Closing
-from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest, before
+from holdfast.members.runtime.application_calls import ApplicationCalls
+from holdfast.members.session.client_adapter import (
+    Callback,
+    StartOffsetsRequest,
+    limit_to_in_flight,
+)
 from holdfast.members.session.session import GroupSession
 
 _MOMENT_S = 0.05
 _SLICE_S = 0.1
 
 
-class CrossThreadCalls(Closing):
+class CrossThreadCalls(ApplicationCalls):
     """The calls of one consumer, whose callbacks may be coroutines on kafka-python's thread.
 
     Calls of such a callback belong to the call of the thread that waits for the callback.
@@ -90,8 +94,8 @@ class SubscriptionAdapter:
         self._run_coroutine = run
         self._start_request: StartOffsetsRequest[int] = StartOffsetsRequest(self._ask)
         self._is_awaited = False
-        self._held_back: set[Resource] = set()
-        self._hidden: set[Resource] = set()  # lost; the member thread adds to it
+        self._pending_revocation: set[Resource] = set()
+        self._lost: set[Resource] = set()  # lost; the member thread adds to it
         self._retained: set[Resource] = set()
         self._retained_in = -1  # generation
         self.session: GroupSession
@@ -99,32 +103,32 @@ class SubscriptionAdapter:
     # Queries
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
-        consumed = ours(self._subscription.all_consumed_offsets())
+        consumed = from_client_offsets(self._subscription.all_consumed_offsets())
         return {tp: at for tp, at in consumed.items() if tp in partitions}
 
     def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        return before(positions, in_flight)
+        return limit_to_in_flight(positions, in_flight)
 
-    def firsts(self, held: Any) -> Offsets:
+    def first_in_flight(self, held: Any) -> Offsets:
         """Return the first records of lists, or the record of an iterator."""
         records = held.values() if isinstance(held, dict) else [(held,)] if held else ()
         return {(r[0].topic, r[0].partition): OffsetToCommit(r[0].offset) for r in records}
 
     # Changes
 
-    def hold_back(self, partitions: Collection[Resource]) -> None:
-        self._held_back.update(partitions)
-        self._subscription.mark_pending_revocation(theirs(partitions))
+    def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
+        self._pending_revocation.update(partitions)
+        self._subscription.mark_pending_revocation(to_client_partitions(partitions))
 
-    def hide(self, partitions: Collection[Resource]) -> None:
-        self._hidden.update(partitions)
-        self._subscription.mark_pending_revocation(theirs(partitions))
+    def stop_delivery(self, partitions: Collection[Resource]) -> None:
+        self._lost.update(partitions)
+        self._subscription.mark_pending_revocation(to_client_partitions(partitions))
 
     def drop(self, partitions: Collection[Resource]) -> None:
         """Drop partitions, except retained ones, which may come back."""
-        gone = set(partitions) - (self._retained - self._hidden)
+        gone = set(partitions) - (self._retained - self._lost)
         self._keep(self._assigned() - gone)
-        for noted in (self._held_back, self._hidden, self._retained):
+        for noted in (self._pending_revocation, self._lost, self._retained):
             noted.difference_update(gone)
 
     def _assigned(self) -> set[Resource]:
@@ -135,8 +139,12 @@ class SubscriptionAdapter:
         if not self._subscription.partitions_auto_assigned():
             return
         topics = self._subscription.subscription or ()
-        self._subscription.assign_from_subscribed(theirs(tp for tp in kept if tp[0] in topics))
-        self._subscription.mark_pending_revocation(theirs([*self._held_back, *self._hidden]))
+        self._subscription.assign_from_subscribed(
+            to_client_partitions(tp for tp in kept if tp[0] in topics)
+        )
+        self._subscription.mark_pending_revocation(
+            to_client_partitions([*self._pending_revocation, *self._lost])
+        )
 
     # Start offsets
 
@@ -168,7 +176,7 @@ class SubscriptionAdapter:
         if not missing:
             return True
         try:
-            found = self._start_request.answer(missing, self._wait_s(missing, timeout_ms))
+            found = self._start_request.response(missing, self._wait_s(missing, timeout_ms))
         except HoldfastError as error:
             raise translated(kafka_errors, error) from error
         self.session.subscription_state.start_at_committed(found)
@@ -203,22 +211,22 @@ class SubscriptionAdapter:
     def notify(self, callback: Callback) -> BaseException | None:
         error = self._run(callback)
         if callback.call is ListenerCall.REVOKED and not self.session.is_cooperative:
-            self._retained = (self._assigned() & callback.resources) - self._hidden
+            self._retained = (self._assigned() & callback.resources) - self._lost
             self._retained_in = self._generation()
         return error
 
     def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
-        if not callback.has_begun:
+        if not callback.was_called:
             self._take(callback.resources)
         return self._run(callback) if should_report else None
 
     def _take(self, resources: frozenset[Resource]) -> None:
-        self._start_request.begin()
+        self._start_request.reset()
         if self._retained and self._generation() != self._retained_in + 1:
             self._keep(self._assigned() - self._retained)
         stays = self._assigned()
         continuing = stays & resources & self._retained - self._missing()
-        self._held_back -= resources
+        self._pending_revocation -= resources
         self._keep(resources | (stays if self.session.is_cooperative else set()))
         for tp in continuing:
             self.session.subscription_state.start_at(
@@ -237,10 +245,10 @@ class SubscriptionAdapter:
         method = getattr(listener, f"on_partitions_{callback.call.value}")
         if inspect.iscoroutinefunction(method):
             method = partial(self._run_coroutine, method)
-        return callback(method, set(theirs(callback.resources)))
+        return callback(method, set(to_client_partitions(callback.resources)))
 
 
-class PatientFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has no types
+class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has no types
     """A fetcher that does not wait for partitions at their end while others have records.
 
     **The fault.** kafka-python has one pending fetch to each broker. While it delivers what has
@@ -285,19 +293,21 @@ class PatientFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has no type
         return state.highwater is not None and state.position.offset >= state.highwater
 
 
-def fetch_what_is_there(consumer: Any) -> None:
+def fetch_available_first(consumer: Any) -> None:
     """Make a consumer fetch available records before it waits for new ones."""
     if kafka.__version__ in TESTED["kafka-python"]:
         # the fetcher exists and its metrics are registered by name, so no second one can be made
-        consumer._fetcher.__class__ = PatientFetcher
+        consumer._fetcher.__class__ = AvailableFirstFetcher
 
 
-def theirs(resources: Iterable[Resource]) -> list[TopicPartition]:
+def to_client_partitions(resources: Iterable[Resource]) -> list[TopicPartition]:
     """Return partitions as kafka-python's, in order."""
     return [TopicPartition(*tp) for tp in sorted(resources)]
 
 
-def ours(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Resource, OffsetToCommit]:
+def from_client_offsets(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata],
+) -> dict[Resource, OffsetToCommit]:
     """Convert kafka-python's offsets, with epoch and metadata."""
     return {
         tuple(tp): OffsetToCommit(
@@ -307,7 +317,7 @@ def ours(offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> dict[Resource, 
     }
 
 
-def as_theirs(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
+def to_client_offsets(offsets: Offsets) -> dict[TopicPartition, OffsetAndMetadata]:
     """Convert offsets to kafka-python's."""
     return {
         TopicPartition(*tp): OffsetAndMetadata(at.offset, at.metadata, at.epoch)

@@ -52,8 +52,8 @@ from holdfast.core.machine.policy import DESIGNS, policy_of_protocol
 from holdfast.core.model.limits import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ConfigError, WireError
-from holdfast.members.clients.stock_assignor import StockAssignor, partition_counts
-from holdfast.members.config.own_assignors import check_group, made, resolve
+from holdfast.members.clients.client_assignor import ClientAssignor, partition_counts
+from holdfast.members.config.own_assignors import check_group, make_assignor, resolve
 from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
 
 __all__ = [
@@ -69,7 +69,7 @@ log = logging.getLogger(__name__)
 hide_logins()
 
 
-class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
+class KafkaPythonAssignor(ClientAssignor, AbstractPartitionAssignor):  # type: ignore[misc] # the client has no types
     """One assignor, as kafka-python calls it.
 
     Parameters
@@ -109,7 +109,7 @@ class KafkaPythonAssignor(StockAssignor, AbstractPartitionAssignor):  # type: ig
     ):
         given = resolve(name)
         _refuse_design(given if isinstance(given, str) else given.name)
-        protocol = made(given, options)
+        protocol = make_assignor(given, options)
         if upgrading and RebalanceProtocol.EAGER not in protocol.rebalance_protocols:
             raise ConfigError(f"upgrading: {protocol.name} does not run eager")
         super().__init__(protocol, lags, lag_timeout_ms)

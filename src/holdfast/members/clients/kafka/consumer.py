@@ -33,11 +33,11 @@ from holdfast.cluster.client_configs import check_tokens, kafka_python_tokens
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients.drop_in import ClassReplacement
-from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_what_is_there
+from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_available_first
 from holdfast.members.clients.kafka.config import network_of, settings_of
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
 from holdfast.members.clients.keywords import is_ours, with_login
-from holdfast.members.runtime.application_tasks import to_the_end
+from holdfast.members.runtime.application_tasks import run_to_end
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.client_adapter import NOTHING, InFlight
 
@@ -106,10 +106,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         except ClientError as error:
             raise SaslAuthenticationFailedError(str(error)) from error
         self._in_flight = InFlight()
-        self._closing = CrossThreadCalls(self._end)
+        self._calls = CrossThreadCalls(self._end)
         self._commits_at_end = True
         if configs.get("group_id") is not None:
-            configs = INSTALLED.over(configs)
+            configs = INSTALLED.override(configs)
         ours = {word: configs.pop(word) for word in list(configs) if is_ours(word)}
         strategies = configs.get(_STRATEGY, self.DEFAULT_CONFIG[_STRATEGY])
         if "holdfast_policy" in ours and _STRATEGY not in configs:
@@ -119,7 +119,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
                 names = ", ".join(sorted(ours))
                 raise KafkaConfigurationError(f"{names}: without a group_id there is no group")
             super().__init__(*topics, **configs)
-            fetch_what_is_there(self)
+            fetch_available_first(self)
             return
         # The leader's code is loaded here, not with the client's module.
         from holdfast.members.config.policy import assignors_of
@@ -135,7 +135,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         configs[_STRATEGY] = (RangePartitionAssignor,)
         super().__init__(**configs)
         self.config[_STRATEGY] = whole[_STRATEGY]
-        fetch_what_is_there(self)
+        fetch_available_first(self)
         self._coordinator = self._group = MemberConsumerCoordinator(
             self._coordinator,
             self._subscription,
@@ -145,7 +145,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             assignors=assignors,
             network=network_of(self.config),
             in_flight=self._in_flight,
-            closing=self._closing,
+            calls=self._calls,
         )
         if topics:
             self._subscription.subscribe(topics=topics)
@@ -170,11 +170,11 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             found: dict[TopicPartition, list[ConsumerRecord]]
             found = super().poll(timeout_ms, max_records, update_offsets)
             return found
-        if update_offsets and self._closing.is_inside():  # else it is the poll of an iterator
+        if update_offsets and self._calls.is_in_call():  # else it is the poll of an iterator
             return {}
         poll = partial(super().poll, max_records=max_records, update_offsets=update_offsets)
         found = self._delivered(partial(self._poll_in_slices, poll, timeout_ms), {})
-        if not (found or update_offsets) and self._closing.is_coming_out():
+        if not (found or update_offsets) and self._calls.should_return():
             raise _ComesOutError  # the iterator would continue
         return found
 
@@ -187,13 +187,13 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         while True:
             found = poll(min(left_ms, _SLICE_MS))
             left_ms = 1000 * (deadline - monotonic())
-            if found or left_ms <= 0 or self._closing.is_coming_out():
+            if found or left_ms <= 0 or self._calls.should_return():
                 return found
 
     def __next__(self) -> ConsumerRecord:
         if self._group is None:
             return super().__next__()
-        if self._closing.is_inside():
+        if self._calls.is_in_call():
             raise IllegalStateError("iterating in a callback, which may commit and seek")
         while (record := self._delivered(partial(self._next, super().__next__), None)) is None:
             pass  # an unsubscribed member has left
@@ -222,10 +222,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
                 found = call()
             finally:
                 in_flight.last = found or NOTHING
-                in_flight.is_seen = not self._closing.is_coming_out()
+                in_flight.is_seen = not self._calls.should_return()
             return found
 
-        found = self._closing.inside(deliver)
+        found = self._calls.run(deliver)
         return found if in_flight.is_seen else nothing
 
     def subscribe(self, *topics: Any, **named: Any) -> None:
@@ -239,11 +239,11 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
     def unsubscribe(self) -> None:
         """Leave the group, as kafka-python does; inside a callback, after the call."""
         leave = super().unsubscribe
-        self._closing.outside(leave) if self._member is not None else leave()
+        self._calls.run_after(leave) if self._member is not None else leave()
 
     def _in_order(self, call: Callable[[], None]) -> None:
         """Make a call at once, or in a callback after a postponed ``unsubscribe``."""
-        self._closing.outside(call) if self._closing.is_pending else call()
+        self._calls.run_after(call) if self._calls.is_pending else call()
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
         """Return the offset of the next record; wait until it is known, as kafka-python does."""
@@ -280,17 +280,17 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             Whether this member comes back soon; see :meth:`holdfast.Consumer.close`.
         """
         if self._group is None:
-            to_the_end(partial(self._close, autocommit, timeout_ms))
+            run_to_end(partial(self._close, autocommit, timeout_ms))
             return
-        if not self._closing.has_begun():
+        if not self._calls.is_closing():
             self._commits_at_end = autocommit
         limit_ms = self.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
-        self._closing.check()
+        self._calls.check()
         self._closed = True  # a waiting poll returns
-        self._closing.close(limit_ms / 1000, returns=returns)
+        self._calls.close(limit_ms / 1000, returns=returns)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._closing.is_here():  # a fork leaves its parent's alone
+        if self._calls.is_own_process():  # a fork leaves its parent's alone
             super().__exit__(kind, error, trace)
 
     def _end(self, timeout_s: float, returns: bool | None) -> None:
@@ -336,7 +336,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         call = partial(super().commit, offsets, timeout_ms=timeout_ms)
         if offsets is None and self._member is not None:
             call = partial(self._member.commit_offsets_sync, None, timeout_ms=timeout_ms)
-        self._closing.inside(call)  # it reports earlier commits
+        self._calls.run(call)  # it reports earlier commits
 
     def commit_async(
         self,
@@ -347,7 +347,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         call = partial(super().commit_async, offsets, callback=callback)
         if offsets is None and self._member is not None:
             call = partial(self._member.commit_offsets_async, None, callback)
-        return self._closing.inside(call)
+        return self._calls.run(call)
 
 
 def install(**keywords: Any) -> Callable[[], None]:

@@ -43,11 +43,11 @@ from holdfast.members.clients.drop_in import of_connection, translated
 from holdfast.members.clients.kafka.adapter import (
     CrossThreadCalls,
     SubscriptionAdapter,
-    as_theirs,
-    ours,
+    from_client_offsets,
+    to_client_offsets,
 )
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_tasks import ApplicationTask, to_the_end
+from holdfast.members.runtime.application_tasks import ApplicationTask, run_to_end
 from holdfast.members.session.client_adapter import Callback, ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
@@ -78,21 +78,21 @@ class GroupCommits:
         while self._answered:
             self._answered.popleft()()
 
-    def wait_for(
+    def commit_sync(
         self, session: PollSession, offsets: TheirOffsets | None, timeout_ms: float | None
     ) -> None:
         """Commit ``offsets`` (default: processed), and wait until it is done."""
-        wanted, origin = session.wanted(_named(offsets))
+        wanted, origin = session.offsets_to_commit(_named(offsets))
         self.notify()
         limit_s = self.limit_s(timeout_ms)
         try:
-            session.commits.begin(wanted, origin, timeout_s=limit_s).result(limit_s)
+            session.commits.commit_async(wanted, origin, timeout_s=limit_s).result(limit_s)
         except HoldfastError as error:
             raise error_of_late_commit(error) from error
         except TimeoutError:
             raise kafka_errors.KafkaTimeoutError from None
 
-    def begin(
+    def commit_async(
         self,
         session: PollSession,
         offsets: TheirOffsets | None,
@@ -100,18 +100,18 @@ class GroupCommits:
         callback: OnCommit | None,
     ) -> Any:
         """Commit ``offsets`` (default: processed); the callback gets ``reported`` later."""
-        wanted, origin = session.wanted(_named(offsets))
+        wanted, origin = session.offsets_to_commit(_named(offsets))
         self.notify()
         try:
-            sent = session.commits.begin(wanted, origin, timeout_s=self.limit_s(None))
+            sent = session.commits.commit_async(wanted, origin, timeout_s=self.limit_s(None))
         except HoldfastError as error:
             raise error_of_commit(error) from error
         return self._answer_later(sent, reported, callback)
 
-    def by_clock(self, session: PollSession) -> None:
+    def maybe_auto_commit(self, session: PollSession) -> None:
         """Commit what is processed, if the interval has passed."""
-        if (sent := session.commit_by_clock()) is not None:
-            self._answer_later(sent[1], as_theirs(sent[0]), None)
+        if (sent := session.maybe_auto_commit()) is not None:
+            self._answer_later(sent[1], to_client_offsets(sent[0]), None)
 
     def _answer_later(
         self, sent: Future[None], reported: TheirOffsets, callback: OnCommit | None
@@ -139,10 +139,10 @@ def _named(offsets: TheirOffsets | None) -> Offsets | None:
         isinstance(at, OffsetAndMetadata) for at in offsets.values()
     ):
         raise TypeError("offsets must be dict[TopicPartition, OffsetAndMetadata]")
-    return ours(offsets)
+    return from_client_offsets(offsets)
 
 
-def _is_passing(error: Any) -> bool:
+def _is_transient(error: Any) -> bool:
     """Return whether a retry may succeed after one of kafka-python's errors.
 
     An error without a class of its own means that no broker has answered.
@@ -162,7 +162,7 @@ def error_of_commit(error: BaseException) -> Any:
 def error_of_late_commit(error: BaseException) -> Any:
     """Convert the error of a commit that was retried until its time limit."""
     found = error_of_commit(error)
-    if not _is_passing(found):
+    if not _is_transient(found):
         return found
     late = kafka_errors.KafkaTimeoutError(str(error))
     late.__cause__ = found
@@ -180,7 +180,7 @@ class MemberConsumerCoordinator:
 
     Parameters
     ----------
-    stock : kafka.coordinator.consumer.ConsumerCoordinator
+    original : kafka.coordinator.consumer.ConsumerCoordinator
         The consumer's own: for a consumer without a subscription, and for committed offsets.
     cluster : kafka.cluster.ClusterMetadata
         Notifies when the partitions of a topic have changed.
@@ -194,13 +194,13 @@ class MemberConsumerCoordinator:
         Keywords of the member's connections.
     in_flight : InFlight
         The records in flight.
-    closing : CrossThreadCalls
+    calls : CrossThreadCalls
         The consumer's calls.
     """
 
     def __init__(
         self,
-        stock: Any,
+        original: Any,
         subscription: Any,
         cluster: Any,
         run: Callable[..., object],
@@ -209,9 +209,9 @@ class MemberConsumerCoordinator:
         assignors: Sequence[Assignor],
         network: Mapping[str, Any],
         in_flight: InFlight,
-        closing: CrossThreadCalls,
+        calls: CrossThreadCalls,
     ):
-        self._stock = stock
+        self._original = original
         self._subscription = subscription
         self._cluster = cluster
         self._run = run
@@ -219,7 +219,7 @@ class MemberConsumerCoordinator:
         self.assignors = assignors
         self._connect = partial(Connections, options=network)
         self._in_flight = in_flight
-        self._closing = closing
+        self._calls = calls
         self.session: PollSession | None = None
         self.returns: bool | None = (
             None  # whether the member comes back, by the argument of close()
@@ -228,7 +228,7 @@ class MemberConsumerCoordinator:
         self.adapter: SubscriptionAdapter | None = None
         self._topics: tuple[str, ...] | None = None  # the member's subscription
         self._counts: dict[str, Any] = {}
-        self._commits = GroupCommits(stock.config)
+        self._commits = GroupCommits(original.config)
         cluster.add_listener(WeakMethod(self._note_partitions))
 
     # The member
@@ -251,7 +251,7 @@ class MemberConsumerCoordinator:
     def _new_session(self) -> PollSession:
         membership = Membership(self._settings, self.assignors, self._connect)
         self.adapter = adapter = SubscriptionAdapter(
-            self._subscription, partial(self._closing.call_on_thread, self._run)
+            self._subscription, partial(self._calls.call_on_thread, self._run)
         )
         adapter.session = session = PollSession(membership, adapter, _TRAITS, self._in_flight)
         weakref.finalize(self, membership.close)  # a forgotten consumer
@@ -298,7 +298,7 @@ class MemberConsumerCoordinator:
 
     def group_metadata(self) -> Any:
         """Return the metadata that fence a transaction's offsets (KIP-447)."""
-        found, snapshot = self._stock.group_metadata(), self._snapshot
+        found, snapshot = self._original.group_metadata(), self._snapshot
         if snapshot is None:
             return found
         return ConsumerGroupMetadata(
@@ -320,31 +320,31 @@ class MemberConsumerCoordinator:
             If the group refused this member for good, or a callback raised.
         """
         if not self.is_member:
-            return bool(self._stock.poll(timeout_ms=timeout_ms))
+            return bool(self._original.poll(timeout_ms=timeout_ms))
         self._commits.notify()
         session = self._joined(math.inf if timeout_ms is None else timeout_ms / 1000)
         if session.membership.member_thread is not None:  # else no broker has answered yet
             _raise_of_callback(session.begin_poll())
-            self._commits.by_clock(session)
+            self._commits.maybe_auto_commit(session)
         return True
 
     def time_to_next_poll(self) -> float:
         """Return how long a callback may wait, in s."""
-        return _LOOK_S if self.is_member else float(self._stock.time_to_next_poll())
+        return _LOOK_S if self.is_member else float(self._original.time_to_next_poll())
 
     # Leaving
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """Record the last positions before the consumer changes its assignment."""
         if self._running is None:
-            self._stock.maybe_auto_commit_offsets_now()
+            self._original.maybe_auto_commit_offsets_now()
         else:
             self._running.record_positions()
 
     def maybe_leave_group(self, reason: str | None = None, timeout_ms: float | None = None) -> None:
         """Revoke everything and leave; what was polled counts as processed."""
         if self.session is None:  # kafka-python's own refuses a consumer that is closed
-            self._stock.maybe_leave_group(reason=reason, timeout_ms=timeout_ms)
+            self._original.maybe_leave_group(reason=reason, timeout_ms=timeout_ms)
         else:
             self._leave(self.session, timeout_ms, process_ends=False)
 
@@ -357,7 +357,7 @@ class MemberConsumerCoordinator:
                 self._leave(session, timeout_ms, process_ends=True)
         finally:
             self._cluster.remove_listener(WeakMethod(self._note_partitions))
-            self._stock.close(autocommit=autocommit, timeout_ms=timeout_ms)
+            self._original.close(autocommit=autocommit, timeout_ms=timeout_ms)
 
     def _leave(self, session: PollSession, timeout_ms: float | None, *, process_ends: bool) -> None:
         deadline = time.monotonic() + self._commits.limit_s(timeout_ms)
@@ -368,7 +368,7 @@ class MemberConsumerCoordinator:
             _raise_of_callback(raised)
 
         try:
-            to_the_end(revoke_and_leave)
+            run_to_end(revoke_and_leave)
         finally:
             self._forget(session)
 
@@ -384,14 +384,14 @@ class MemberConsumerCoordinator:
     def refresh_committed_offsets_if_needed(self, timeout_ms: float | None = None) -> bool:
         """Find start offsets of new partitions; a member waits for open transactions (KIP-447)."""
         if self._running is None or self.adapter is None:
-            return bool(self._stock.refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
+            return bool(self._original.refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
         return self.adapter.find_starts(timeout_ms)
 
     def fetch_committed_offsets(
         self, partitions: Sequence[TopicPartition], timeout_ms: float | None = None
     ) -> Any:
         """Return committed offsets, as kafka-python does."""
-        return self._stock.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
+        return self._original.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
 
     def sought(self, partition: TopicPartition, offset: int) -> None:
         """Record a seek; the application may commit from the new offset on."""
@@ -405,9 +405,9 @@ class MemberConsumerCoordinator:
     ) -> Any:
         """Commit, and wait until it is done; it is retried while a round overtakes it."""
         if self._running is not None:
-            return self._commits.wait_for(self._running, offsets, timeout_ms)
+            return self._commits.commit_sync(self._running, offsets, timeout_ms)
         reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
-        return self._stock.commit_offsets_sync(reported, timeout_ms=timeout_ms)
+        return self._original.commit_offsets_sync(reported, timeout_ms=timeout_ms)
 
     def commit_offsets_async(
         self, offsets: TheirOffsets | None, callback: OnCommit | None = None
@@ -415,8 +415,8 @@ class MemberConsumerCoordinator:
         """Commit without waiting, as kafka-python does."""
         reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
         if self._running is not None:
-            return self._commits.begin(self._running, offsets, reported, callback)
-        return self._stock.commit_offsets_async(reported, callback=callback)
+            return self._commits.commit_async(self._running, offsets, reported, callback)
+        return self._original.commit_offsets_async(reported, callback=callback)
 
 
 def _state(snapshot: MemberSnapshot) -> Any:

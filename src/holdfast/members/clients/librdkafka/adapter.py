@@ -40,7 +40,11 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.librdkafka.recreation import STALLED, ClientRecreation, has_gate
 from holdfast.members.runtime.member_log import NAME
-from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest, before
+from holdfast.members.session.client_adapter import (
+    Callback,
+    StartOffsetsRequest,
+    limit_to_in_flight,
+)
 from holdfast.members.session.session import GroupSession
 
 _log = logging.getLogger(NAME)
@@ -117,7 +121,7 @@ class StartPositions:
         if not blank:
             return
         self._waiting |= _named(blank)
-        self._request.begin()
+        self._request.reset()
         self._begin_known(consumer, _WAITED_S)
 
     def start_known(self, consumer: Any) -> None:
@@ -128,7 +132,7 @@ class StartPositions:
     def _begin_known(self, consumer: Any, wait_s: float) -> None:
         requested = set(self._waiting)
         try:
-            answer = self._request.answer(requested, wait_s)
+            answer = self._request.response(requested, wait_s)
         except HoldfastError as error:
             answer = self._refused(error, requested)
         start_offsets = {tp: answer[tp] for tp in sorted(requested) if tp in answer}
@@ -174,7 +178,7 @@ class LibrdkafkaAdapter:
 
     Parameters
     ----------
-    plane : mapping of str to object
+    client_config : mapping of str to object
         librdkafka's configuration, for a recreated client.
     reset : int or None
         The logical offset of ``auto.offset.reset``; None if it is an error. If the coordinator
@@ -182,15 +186,15 @@ class LibrdkafkaAdapter:
         the application.
     """
 
-    def __init__(self, consumer: Any, plane: Mapping[str, Any], *, reset: int | None):
+    def __init__(self, consumer: Any, client_config: Mapping[str, Any], *, reset: int | None):
         self._ref = weakref.ref(consumer)
         self._reset = OFFSET_INVALID if reset is None else reset
         self.start_positions = StartPositions(
             self.request_starts, self.refused, self.began, lambda: self.paused
         )
-        self.recreation = ClientRecreation(plane)
+        self.recreation = ClientRecreation(client_config)
         self._known: set[str] = set()
-        self._held_back: set[Resource] = set()
+        self._pending_revocation: set[Resource] = set()
         self.paused: set[Resource] = set()  # by the application; librdkafka does not report pauses
         self.session: GroupSession
 
@@ -218,9 +222,9 @@ class LibrdkafkaAdapter:
         return offsets_of(_Original.position(self.consumer, held)) if held else {}
 
     def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        return before(positions, in_flight)
+        return limit_to_in_flight(positions, in_flight)
 
-    def firsts(self, held: Any) -> Offsets:
+    def first_in_flight(self, held: Any) -> Offsets:
         messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
         found: dict[Resource, OffsetToCommit] = {}
         for message in messages:
@@ -231,12 +235,12 @@ class LibrdkafkaAdapter:
 
     # Changes
 
-    def hold_back(self, partitions: Collection[Resource]) -> None:
+    def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
         held = sorted(self.fetched().intersection(partitions))
-        self._held_back.update(partitions)
+        self._pending_revocation.update(partitions)
         _Original.pause(self.consumer, [TopicPartition(*tp) for tp in held])
 
-    def hide(self, partitions: Collection[Resource]) -> None:
+    def stop_delivery(self, partitions: Collection[Resource]) -> None:
         """Do nothing: a slice of a poll is short, and the task of the loss follows it."""
 
     def drop(self, partitions: Collection[Resource]) -> None:
@@ -248,7 +252,7 @@ class LibrdkafkaAdapter:
         self.recreation.forget(partitions)
         gone = sorted(self.fetched().intersection(partitions))
         held = self.to_resume(gone)
-        self._held_back.difference_update(partitions)
+        self._pending_revocation.difference_update(partitions)
         if not gone:
             return
         if held:  # librdkafka keeps a pause for ever
@@ -257,7 +261,7 @@ class LibrdkafkaAdapter:
 
     def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
         """Return partitions paused by the member, not the application, to resume."""
-        return self._held_back.intersection(gone) - self.paused
+        return self._pending_revocation.intersection(gone) - self.paused
 
     def recreate_if_stalled(self) -> None:
         """Recreate librdkafka if it is stalled."""
@@ -266,7 +270,9 @@ class LibrdkafkaAdapter:
         heartbeat_answered_at = (
             0.0 if member_thread is None else member_thread.heartbeat_answered_at
         )
-        if runtime is None or not self.recreation.is_stalled(self.consumer, heartbeat_answered_at):
+        if runtime is None or not self.recreation.check_stalled(
+            self.consumer, heartbeat_answered_at
+        ):
             return
         if not has_gate:
             runtime.log.warning("%s: this process reads nothing until it is restarted", STALLED)
@@ -360,7 +366,7 @@ class LibrdkafkaAdapter:
 
     def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         """Run the callback, then begin to fetch the partitions."""
-        if not callback.has_begun:
+        if not callback.was_called:
             self._introduce({topic for topic, _ in callback.resources})
         error = self._run(callback) if should_report else None
         self._assign_rest(callback)
@@ -392,7 +398,7 @@ def offset_to_commit(part: Any) -> OffsetToCommit:
     )
 
 
-def listed(offsets: Mapping[Resource, OffsetToCommit]) -> list[Any]:
+def to_client_offsets(offsets: Mapping[Resource, OffsetToCommit]) -> list[Any]:
     """Return offsets as confluent-kafka's partitions."""
     return [TopicPartition(*tp, at.offset, **_beside(at)) for tp, at in sorted(offsets.items())]
 

@@ -136,7 +136,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         ] = {}  # after what was delivered; before that, the start offset
         self._sought: dict[Resource, int] = {}  # before the partition has started
         self._retained = RetainedFetches()
-        self._hidden: set[Resource] = set()  # lost, but not dropped yet
+        self._lost: set[Resource] = set()  # lost, but not dropped yet
         self._failed: set[Resource] = set()  # not fetched by librdkafka until a seek
         self._errors: dict[Resource, HoldfastError] = {}  # for later polls to raise
         self._n_failures = 0
@@ -189,10 +189,10 @@ class ConsumerAdapter(LibrdkafkaAdapter):
             self.recreate_if_stalled()
             return messages
         self.recreation.stall_detector.end()
-        if self._hidden or self._retained.partitions or self._retained.records:
-            messages = self._retained.sort_out(messages, self._hidden)
+        if self._lost or self._retained.partitions or self._retained.records:
+            messages = self._retained.sort_out(messages, self._lost)
         retained = self._retained.partitions | self._retained.records.keys()
-        elsewhere = self._hidden | self._failed | retained
+        elsewhere = self._lost | self._failed | retained
         here = [TopicPartition(*tp) for tp in self._reached.keys() - elsewhere]
         for found in _Original.position(self.client, here):
             if found.offset >= 0:
@@ -203,7 +203,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         """Keep the errors of partitions until polls raise them."""
         for message in messages:
             error, tp = message.error(), (message.topic() or "", message.partition())
-            if tp in self._hidden or tp in self._retained:
+            if tp in self._lost or tp in self._retained:
                 continue  # it is not this member's, or it starts again
             if error.code() == ErrorCode.TOPIC_AUTHORIZATION_FAILED:  # librdkafka tries again
                 text = f"topic {tp[0]!r}: {describe(error.code())}"
@@ -245,21 +245,21 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         reached = dict(self._reached)  # the member's threads read it as well
         return {tp: OffsetToCommit(reached[tp]) for tp in partitions if tp in reached}
 
-    def hold_back(self, partitions: Collection[Resource]) -> None:
-        """Hold back partitions; an eager member retains them."""
+    def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
+        """Stop delivery of partitions; an eager member retains them."""
         retained: set[Resource] = set()
         if not self.session.is_cooperative:
             retained = self._application_positions().keys() & set(partitions) - self.paused
             self._retained.partitions |= retained
-        super().hold_back([tp for tp in partitions if tp not in retained])
+        super().mark_pending_revocation([tp for tp in partitions if tp not in retained])
 
-    def hide(self, partitions: Collection[Resource]) -> None:
-        self._hidden.update(partitions)
+    def stop_delivery(self, partitions: Collection[Resource]) -> None:
+        self._lost.update(partitions)
 
     def drop(self, partitions: Collection[Resource]) -> None:
         """Stop fetching partitions, except retained ones, which may come back."""
         super().drop([tp for tp in partitions if tp not in self._retained])
-        self._hidden.difference_update(partitions)
+        self._lost.difference_update(partitions)
 
     def unassign(self, partitions: Collection[Resource]) -> None:
         """Unassign the assigned ones among ``partitions``."""
@@ -272,7 +272,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
 
     def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
         """Return the partitions to resume; the next assignment pauses them again."""
-        return (self._held_back | self.paused).intersection(gone)
+        return (self._pending_revocation | self.paused).intersection(gone)
 
     def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         snapshot = self.session.membership.snapshot
@@ -361,7 +361,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         if not is_failed:
             self.recreation.seek(self.client, part)
             _Original.seek(self.client, part)
-        elif tp not in self._held_back | self._hidden:  # else it is about to go
+        elif tp not in self._pending_revocation | self._lost:  # else it is about to go
             self._errors.pop(tp, None)
             self._failed.discard(tp)
             _Original.incremental_assign(self.client, [part])

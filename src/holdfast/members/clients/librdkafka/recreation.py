@@ -90,8 +90,8 @@ class StallDetector:
 class ClientRecreation:
     """Recreates the client of one consumer."""
 
-    def __init__(self, plane: Mapping[str, Any]):
-        self._plane = plane
+    def __init__(self, client_config: Mapping[str, Any]):
+        self._client_config = client_config
         self.stall_detector = StallDetector()
         self._login: tuple[str, str] | None = None
         self._sought: dict[Resource, tuple[int, int]] = {}  # to where, and from which position
@@ -111,7 +111,7 @@ class ClientRecreation:
         for tp in list(self._sought if partitions is None else partitions):
             self._sought.pop(tp, None)
 
-    def is_stalled(self, consumer: Any, heartbeat_answered_at: float) -> bool:
+    def check_stalled(self, consumer: Any, heartbeat_answered_at: float) -> bool:
         """Send a request, if it is due; return whether librdkafka has no broker."""
         stall_detector = self.stall_detector
         if not stall_detector.is_due():
@@ -137,7 +137,7 @@ class ClientRecreation:
         """Close librdkafka, and start a new one at ``start_offsets`` or the old positions."""
         start_offsets = self._now(consumer) if start_offsets is None else dict(start_offsets)
         _Original.close(consumer)
-        _Original.__init__(consumer, self._plane)
+        _Original.__init__(consumer, self._client_config)
         if self._login is not None:
             _Original.set_sasl_credentials(consumer, *self._login)
         _Original.incremental_assign(

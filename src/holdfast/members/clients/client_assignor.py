@@ -21,7 +21,7 @@ from holdfast.members.runtime.lags import LagSource, TimedLagSource
 log = logging.getLogger(__name__)
 
 
-class StockAssignor:
+class ClientAssignor:
     """An assignor of holdfast, and its leader's round.
 
     Attributes

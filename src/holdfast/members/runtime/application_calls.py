@@ -1,12 +1,13 @@
-"""What ends a consumer or a worker: a close, a signal; and what a fork of its process may not do.
+"""The calls of a consumer or a worker, and its end by a close or a signal; forks of its process.
 
-**Rules.** The first call of :meth:`Closing.close` ends the object, every other call waits until it
-has ended. Inside one of the application's own calls, from a signal handler that interrupted it or
-from a callback, a close takes effect when that call returns, and so does everything else that would
-wait for that call (:meth:`Closing.outside`): leaving the group, joining it again. A close during a
-call on another thread waits for it, within its time-out; a call that waits for records returns as
-soon as the close has begun. This module takes no lock that the interrupted thread may hold. A close
-that an exception has interrupted continues, and so does the next close of the same thread.
+**Rules.** The first call of :meth:`ApplicationCalls.close` ends the object, every other call waits
+until it has ended. Inside one of the application's own calls, from a signal handler that
+interrupted it or from a callback, a close takes effect when that call returns. So does everything
+else that would wait for that call, such as leaving the group or joining it again
+(:meth:`ApplicationCalls.run_after`). A close during a call on another thread waits for that call,
+within its time-out; a call that waits for records returns as soon as the close has begun. This
+module takes no lock that the interrupted thread may hold. A close that an exception has interrupted
+continues, and so does the next close of the same thread.
 
 **Strategy.** Appending to a list and removing from it are atomic, so no lock is needed; a waiting
 thread polls every hundredth of a second. A call is recorded in a ``try`` of its own: in a context
@@ -31,14 +32,14 @@ from typing import Any, TypeVar
 from weakref import WeakMethod
 
 from holdfast.errors import LocalProtocolError
-from holdfast.members.runtime.application_tasks import to_the_end
+from holdfast.members.runtime.application_tasks import run_to_end
 
 _POLL_S = 0.01
 _T = TypeVar("_T")
 
 
-class Closing:
-    """The end of one object, which threads and signal handlers may request.
+class ApplicationCalls:
+    """The application's calls of one object, and the end that threads and signals may request.
 
     Parameters
     ----------
@@ -63,7 +64,7 @@ class Closing:
         self.is_pending = False
         self.is_done = False
 
-    def has_begun(self) -> bool:
+    def is_closing(self) -> bool:
         """Return whether a close was requested."""
         return bool(self._closers)
 
@@ -71,7 +72,7 @@ class Closing:
         """Raise if this is another process, such as a fork."""
         self._process.check()
 
-    def is_here(self) -> bool:
+    def is_own_process(self) -> bool:
         """Return whether this is the process of the object, not a fork of it."""
         return self._process.is_this()
 
@@ -81,7 +82,7 @@ class Closing:
         """Return the caller: a thread."""
         return get_ident()
 
-    def is_inside(self) -> bool:
+    def is_in_call(self) -> bool:
         """Return whether the caller is inside one of its calls: in a callback, or in a handler."""
         return self.caller() in list(self._inside.values())
 
@@ -94,7 +95,7 @@ class Closing:
         me = self.caller()
         return any(by != me for by in list(self._inside.values()))
 
-    def inside(self, call: Callable[[], _T]) -> _T:
+    def run(self, call: Callable[[], _T]) -> _T:
         """Make a call of the application; postponed work is done after it."""
         self.check()
         entry = object()
@@ -103,18 +104,18 @@ class Closing:
             try:
                 return call()
             finally:
-                self._come_out(entry)
+                self._end_call(entry)
         finally:
-            self._come_out(entry)  # again: an exception may have interrupted the first
+            self._end_call(entry)  # again: an exception may have interrupted the first
 
-    def _come_out(self, entry: object) -> None:
+    def _end_call(self, entry: object) -> None:
         self._inside.pop(entry, None)
         self.do_postponed()
 
-    def outside(self, work: Callable[[], None]) -> None:
+    def run_after(self, work: Callable[[], None]) -> None:
         """Do ``work`` as a call of its own; inside another call, when that call returns."""
-        if not self.is_inside():
-            self.inside(work)
+        if not self.is_in_call():
+            self.run(work)
             return
         self.check()
         self._postpone(work)
@@ -123,27 +124,27 @@ class Closing:
         self._postponed.append((self.caller(), work))
         self.is_pending = True
 
-    def is_coming_out(self) -> bool:
+    def should_return(self) -> bool:
         """Return whether a call of the caller should return: for a close, or for postponed work."""
         me = self.caller()
-        return self.has_begun() or any(by == me for by, _ in list(self._postponed))
+        return self.is_closing() or any(by == me for by, _ in list(self._postponed))
 
     def do_postponed(self) -> None:
         """Do what the caller has postponed, in order, unless it is inside a call."""
-        if not self._postponed or self.is_inside():
+        if not self._postponed or self.is_in_call():
             return
         me = self.caller()
         while one := next((one for one in list(self._postponed) if one[0] == me), None):
             try:
                 self._postponed.remove(one)
-                self.inside(one[1])  # which does the next ones when it returns
+                self.run(one[1])  # which does the next ones when it returns
             except Exception:
                 raise
             except BaseException:  # interrupted: the next call that returns continues
                 if one not in self._postponed:
                     self._postponed.insert(0, one)
                 raise
-        self.is_pending = self.has_begun() or bool(self._postponed)
+        self.is_pending = self.is_closing() or bool(self._postponed)
 
     # The end
 
@@ -154,7 +155,7 @@ class Closing:
         me = self.caller()
         self._closers.append(me)
         self.is_pending = True
-        if self.is_inside():
+        if self.is_in_call():
             if self._closers[0] == me and not self._is_arranged:
                 self._is_arranged = True
                 self._postpone(lambda: self._finish(deadline, returns))
@@ -165,17 +166,17 @@ class Closing:
             while self.has_calls() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
             self._is_arranged = True  # a callback of the end may call close, too
-            self.inside(lambda: self._finish(deadline, returns))
+            self.run(lambda: self._finish(deadline, returns))
 
     def _finish(self, deadline: float, returns: bool | None) -> None:
         try:
-            to_the_end(lambda: self._ended(max(0.0, deadline - time.monotonic()), returns))
+            run_to_end(lambda: self._call_end(max(0.0, deadline - time.monotonic()), returns))
             self.is_done = True
         except Exception:  # of a callback, say; everything is closed by then
             self.is_done = True
             raise
 
-    def _ended(self, left_s: float, returns: bool | None) -> None:
+    def _call_end(self, left_s: float, returns: bool | None) -> None:
         end = self._end()
         assert end is not None  # whose close this is
         end(left_s, returns)

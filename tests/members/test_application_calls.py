@@ -1,4 +1,4 @@
-"""Closing from a handler, from another thread, inside a call, and twice."""
+"""ApplicationCalls from a handler, from another thread, inside a call, and twice."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from holdfast.members.runtime.closing import Closing
+from holdfast.members.runtime.application_calls import ApplicationCalls
 
 
 class Ends:
@@ -26,63 +26,63 @@ class Ends:
 
 
 def test_the_first_close_ends_and_the_second_does_nothing():
-    closing = Closing(ends := Ends())
-    assert not closing.has_begun()
+    closing = ApplicationCalls(ends := Ends())
+    assert not closing.is_closing()
     closing.close(10.0, returns=False)
     closing.close(10.0, returns=True)
     [(left_s, returns, _)] = ends.ends
     assert 9 < left_s <= 10
     assert returns is False
-    assert closing.has_begun()
+    assert closing.is_closing()
     assert closing.is_done
 
 
 def test_a_close_inside_a_call_happens_when_the_outermost_call_comes_out():
-    closing = Closing(ends := Ends())
+    closing = ApplicationCalls(ends := Ends())
 
     def close():
         closing.close(10.0, returns=True)
         closing.close(10.0, returns=True)
 
     def outermost():
-        closing.inside(close)
-        assert closing.has_begun()
+        closing.run(close)
+        assert closing.is_closing()
         assert not ends.ends
 
-    closing.inside(outermost)
+    closing.run(outermost)
     assert len(ends.ends) == 1
 
 
 def test_a_call_that_raises_is_closed_as_well():
-    closing = Closing(ends := Ends())
+    closing = ApplicationCalls(ends := Ends())
 
     def call():
         closing.close(10.0, returns=True)
         raise SystemExit(0)
 
     with pytest.raises(SystemExit):
-        closing.inside(call)
+        closing.run(call)
     assert len(ends.ends) == 1
 
 
 def test_a_close_from_another_thread_waits_for_the_call():
-    closing = Closing(ends := Ends())
+    closing = ApplicationCalls(ends := Ends())
     other = threading.Thread(target=closing.close, args=(30.0,), kwargs={"returns": True})
 
     def call():
         other.start()
-        while not closing.has_begun():
+        while not closing.is_closing():
             time.sleep(0.001)
         assert not ends.ends
 
-    closing.inside(call)
+    closing.run(call)
     other.join(30)
     assert [by for *_, by in ends.ends] == [other.ident]
 
 
 def test_a_close_does_not_wait_longer_than_it_was_told():
     """A call that hangs costs the close its time-out, and no more."""
-    closing = Closing(ends := Ends())
+    closing = ApplicationCalls(ends := Ends())
     other = threading.Thread(target=closing.close, args=(0.05,), kwargs={"returns": True})
 
     def call():
@@ -90,11 +90,11 @@ def test_a_close_does_not_wait_longer_than_it_was_told():
         other.join(30)
         assert [left_s for left_s, *_ in ends.ends] == [0.0]
 
-    closing.inside(call)
+    closing.run(call)
 
 
 def test_a_second_closer_waits_until_it_is_done():
-    closing = Closing(ends := Ends())
+    closing = ApplicationCalls(ends := Ends())
     ends.may_end.clear()
     first = threading.Thread(target=closing.close, args=(30.0,), kwargs={"returns": True})
     first.start()
@@ -113,7 +113,7 @@ def test_a_close_in_a_callback_of_the_close_returns_at_once():
     def end(timeout_s, returns):
         closings[0].close(30.0, returns=True)
 
-    closings.append(Closing(end))
+    closings.append(ApplicationCalls(end))
     closings[0].close(30.0, returns=True)
     assert closings[0].is_done
 
@@ -122,7 +122,7 @@ def test_an_end_that_raises_is_over():
     def end(timeout_s, returns):
         raise KeyError("x")
 
-    closing = Closing(end)
+    closing = ApplicationCalls(end)
     with pytest.raises(KeyError):
         closing.close(1.0, returns=True)
     assert closing.is_done
@@ -136,7 +136,7 @@ def test_an_interrupted_end_is_called_once_more_before_the_interruption_is_raise
         if len(ends) == 1:
             raise KeyboardInterrupt
 
-    closing = Closing(end)
+    closing = ApplicationCalls(end)
     with pytest.raises(KeyboardInterrupt):
         closing.close(1.0, returns=True)
     assert ends == [True, True]
