@@ -143,7 +143,7 @@ class KnownGroups:
             number + 1,
             group.members or (),
             at_ms,
-            protocol=group.protocol,
+            protocol=group.protocol or None,
             protocol_type=group.protocol_type,
             messages=group.messages,
         )

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -87,19 +87,8 @@ class DescribedGroups:
                 pairs = {(t, p) for t, ps in member.partitions for p in ps} | own.get(
                     member_id, set()
                 )
-                found.append(_with_partitions(member, grouped(sorted(pairs))))
+                found.append(replace(member, partitions=grouped(sorted(pairs))))
         return found
-
-
-def _with_partitions(member: DescribedMember, partitions: TopicPartitions) -> DescribedMember:
-    return DescribedMember(
-        group=member.group,
-        member_id=member.member_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        instance_id=member.instance_id,
-        partitions=partitions,
-    )
 
 
 def read_described(path: object, lines: Iterable[str]) -> DescribedGroups:

@@ -18,6 +18,7 @@ from pathlib import PurePosixPath
 from typing import Any, Final, NoReturn
 
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT, DATA, OTHER
+from holdfast.errors import WireError
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.printed.console import (
     PrintedRecord,
@@ -215,7 +216,7 @@ class PrintedLog:
             return record_of_log(text, key_bytes, time_ms)
         except UnknownTypeError:
             return None
-        except ValueError as error:
+        except (ValueError, WireError) as error:
             raise wrong_line(self.path, line, str(error)) from error
 
     def _fail(self, line: int, why: str) -> NoReturn:
