@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator as Schema
 from tests.cli.running import run, write_tables
-from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
+from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables, verdicts
 from tests.report.test_findings import CASES, OF_A_FOLDER, OF_NOW, OF_OURSELVES
 
-from holdfast.fleet.analysis.findings.doctor import examinations, to_json, worst_of
+from holdfast.fleet.analysis.findings.doctor import to_json
 from holdfast.fleet.tables.reading import read_tables
 
 PUBLISHED = Path(__file__).parents[2] / "docs" / "doctor.schema.json"
@@ -28,8 +28,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("code", CASES)
 def test_json_follows_the_published_schema(code: str) -> None:
     for fleet in CASES[code]:
-        found = examinations(read_tables(tables(fleet())), last_ms=START_MS + 1_200_000)
-        document = json.loads(json.dumps(to_json(worst_of(found))))
+        found = verdicts(read_tables(tables(fleet())), last_ms=START_MS + 1_200_000)
+        document = json.loads(json.dumps(to_json(found)))
         assert list(Schema(SCHEMA).iter_errors(document)) == []
 
 

@@ -29,8 +29,8 @@ from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.folder.contents import check_folder
+from holdfast.fleet.tables.folder.maintenance import COARSEST_S
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
-from holdfast.fleet.tables.folder.thinning import COARSEST_S
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
 

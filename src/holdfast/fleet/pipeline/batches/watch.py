@@ -82,13 +82,14 @@ from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.fleet.tables.folder import thinning
 from holdfast.fleet.tables.folder.contents import check_folder, checked_files
 from holdfast.fleet.tables.folder.maintenance import (
     DROPPED,
     MAINTENANCE_EVERY,
     RETENTION_DAYS,
+    expired,
     maintain,
+    resolution_s,
 )
 from holdfast.fleet.tables.folder.manifest import (
     COMPLETE_AT,
@@ -266,12 +267,12 @@ class Stream:
         """Return the resolution of a reading's rows of ``lag_history``."""
         newest_ms = self.tables.newest_ms("lag_history") if self.tables.committed() else None
         newest_us = None if newest_ms is None else 1000 * newest_ms
-        return thinning.resolution_s(_taken_at_us(cluster), newest_us)
+        return resolution_s(_taken_at_us(cluster), newest_us)
 
     def _expired(self, cluster: ClusterSnapshot) -> list[str]:
         """Return the files of ``lag_history`` that a commit takes out."""
         files = self.tables.data_files("lag_history")
-        return thinning.expired(files, _taken_at_us(cluster))
+        return expired(files, _taken_at_us(cluster))
 
     def _maintain(self, n_done: int) -> None:
         """Merge files after every so many batches and polls: both add files."""
