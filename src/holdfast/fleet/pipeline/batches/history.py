@@ -125,15 +125,7 @@ def run(
 
 
 def check_target(root: StoragePath, *, overwrite: bool = False) -> None:
-    """Refuse a folder whose history would be lost, or that is not a folder of tables.
-
-    Raises
-    ------
-    ConfigError
-        A stream writes to it, and ``overwrite`` is false.
-    SourceError
-        It contains files that are not ours.
-    """
+    """Refuse a folder whose history would be lost, or that is not a folder of tables."""
     check_folder(root)
     _refuse_stream(root, overwrite=overwrite)
 

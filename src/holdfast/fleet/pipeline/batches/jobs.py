@@ -157,13 +157,7 @@ class Job:
         unread: UnreadQuery | None = None,
         logs: Sequence[Path] = (),
     ) -> None:
-        """Make every table of some records, step by step.
-
-        Parameters
-        ----------
-        names : mapping
-            Topic id, in either form, to name.
-        """
+        """Make every table of some records; ``names`` has the topic of each topic id."""
         self.read(records, selection, names)
         self.lag(ends, unread)
         self.gaps()

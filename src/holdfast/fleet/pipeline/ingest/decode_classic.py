@@ -54,13 +54,7 @@ DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
 def group_generations(
     family: Family, position: Arrays, *, subscriptions: bool = True
 ) -> Generations:
-    """Decode records of one version as generations.
-
-    Parameters
-    ----------
-    position : dict of name to Array
-        The group of each record, and its position in the log.
-    """
+    """Decode records of one version; ``position`` has the group and the log position of each."""
     n_rows = len(family)
     head = {
         **position,

@@ -120,10 +120,8 @@ def epoch_records(kind: GroupType, group: str, epochs: GroupEpochs) -> Iterator[
 def current_record(kind: GroupType, group: str, member_id: str, value: Fields | None) -> KeyValue:
     """Return the record of what a member has now, or its tombstone.
 
-    Parameters
-    ----------
-    value : mapping or None
-        ``memberEpoch``, and the lists that an answer reports, those of revocations included.
+    ``value`` has ``memberEpoch``, and the lists that an answer reports, those of revocations
+    included.
     """
     record, key = EPOCH_RECORDS[kind].current, {"groupId": group, "memberId": member_id}
     if value is None:
@@ -174,13 +172,7 @@ def _member(one: Described, messages: tuple[bytes, bytes]) -> dict[str, object]:
 def encoded(
     kind: RecordType, key: Mapping[str, object], value: Fields | None, version: int = 0
 ) -> KeyValue:
-    """Return the bytes of a record.
-
-    Raises
-    ------
-    WireError
-        A field does not fit.
-    """
+    """Return the bytes of a record; a WireError if a field does not fit."""
     record = Record(
         record_type=kind,
         name=kind.schema_name,

@@ -57,13 +57,7 @@ class DescribedMember:
 
 @dataclass(slots=True)
 class DescribedGroups:
-    """Groups of a text.
-
-    Parameters
-    ----------
-    remarks : list of str
-        Remarks of the tool beside its tables, such as that a group rebalances.
-    """
+    """Groups of a text; ``remarks`` of the tool say, for example, that a group rebalances."""
 
     partitions: list[DescribedPartition] = field(default_factory=list)
     members: dict[tuple[str, str], DescribedMember] = field(default_factory=dict)
@@ -92,13 +86,7 @@ class DescribedGroups:
 
 
 def read_described(path: object, lines: Iterable[str]) -> DescribedGroups:
-    """Read the tables of a text.
-
-    Raises
-    ------
-    SourceError
-        A line is malformed, or the text has no table of offsets or members.
-    """
+    """Read the tables of a text; a SourceError if a line is malformed, or if there is no table."""
     found, columns, n_tables = DescribedGroups(), list[tuple[str, int]](), 0
     for number, raw in enumerate(lines, 1):
         text = raw.rstrip("\r\n")
