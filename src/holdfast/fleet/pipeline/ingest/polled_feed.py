@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -25,7 +25,12 @@ from holdfast.fleet.analysis.source_times import refused_text
 from holdfast.fleet.pipeline.ingest.described_records import KeyValue
 from holdfast.fleet.pipeline.ingest.dump import Note, write_log
 from holdfast.fleet.pipeline.ingest.known_groups import KnownGroups
-from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, LogPart, ends_of_batch
+from holdfast.fleet.pipeline.ingest.offsets_topic import (
+    OFFSETS_TOPIC,
+    KafkaFeed,
+    LogPart,
+    ends_of_batch,
+)
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.share_positions import records_of
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
@@ -143,6 +148,10 @@ class PolledFeed:
         ordered = sorted(names)
         keep = self.selection.keep_groups(pa.array([n.encode() for n in ordered], pa.binary()))
         return ordered if keep is None else [ordered[i] for i in np.flatnonzero(keep)]
+
+
+Feed: TypeAlias = KafkaFeed | PolledFeed
+"""A log of records of the offsets topic's form, which a stream takes part by part."""
 
 
 def feed_of(
