@@ -56,8 +56,7 @@ from holdfast.fleet.pipeline.batches.state import (
     known_positions,
     read_state,
 )
-from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, UnreadQuery
-from holdfast.fleet.pipeline.history.lag_slope import EarlierLag
+from holdfast.fleet.pipeline.history.lag import OWNERS, EarlierLag, Ends, UnreadQuery
 from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
