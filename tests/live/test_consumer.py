@@ -86,7 +86,7 @@ def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broke
     topic.produce(50)
     until(lambda: account(consumer_threads, topic)[0] == 0, "every record is read")
     assert {
-        (consumer_threads is second.consumer._adapter, n)
+        (consumer_threads is second.consumer._session.adapter, n)
         for n, (consumer_threads, _) in enumerate(fetched[4:])
     } == {
         (True, 0),

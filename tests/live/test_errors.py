@@ -40,7 +40,7 @@ def given(raw: RawMember) -> set[tuple[str, int]]:
 
 def refreshes(consumer_thread: ConsumerThread) -> list[object]:
     """Every question for topics of a member from now on."""
-    runtime = consumer_thread.consumer._runtime
+    runtime = consumer_thread.consumer._session.runtime
     assert runtime is not None
     ask, asked = runtime.lookup.partitions, []
 

@@ -38,7 +38,7 @@ def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
     late = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     quick = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     until(lambda: spread([late, quick], topic), "two members share")
-    held = Held(late.consumer._runtime, actions.SendJoin)
+    held = Held(late.consumer._session.runtime, actions.SendJoin)
     joiner = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
     until(lambda: held.n_held, "the round has begun, and waits")
     until(lambda: quick.consumer.metrics().state == "PREPARING_REBALANCE", "the quick one joins")
@@ -59,7 +59,7 @@ def test_a_partition_starts_after_the_open_transaction_that_commits_it(broker):
     producer = transaction(broker.bootstrap)
     commit_in(producer, broker.bootstrap, group, topic.name, 6)
     consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    coordinator = consumer_thread.consumer._runtime.coordinator
+    coordinator = consumer_thread.consumer._session.runtime.coordinator
     asked, fetch = [], coordinator._fetch_committed
 
     def count(*request):
@@ -115,7 +115,7 @@ def test_latest_begins_at_the_end(broker):
     consumer_thread = ConsumerThread(
         broker.bootstrap, group, [topic.name], auto_offset_reset="latest"
     ).start()
-    until(consumer_thread.consumer._adapter.has_begun, "it has begun")
+    until(consumer_thread.consumer._session.adapter.has_begun, "it has begun")
     topic.produce(2)
     until(lambda: len(consumer_thread.read) == 2, "the new records")
     assert [offset for _, _, offset in consumer_thread.read] == [5, 6]
