@@ -28,7 +28,6 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
-    subscription_decoder,
 )
 from holdfast.core.wire.layouts.container import (
     MemberSubscription,
@@ -108,13 +107,7 @@ def cases() -> list[Case]:
         ]
         name = f"subscription of {n_topics} topics, {n_owned} owned"
         out += [
-            (
-                name,
-                "holdfast, remembering",
-                N_MEMBERS,
-                all_of(subscription_decoder(), messages),
-            ),
-            (name, "holdfast, pure", N_MEMBERS, all_of(decode_subscription, messages)),
+            (name, "holdfast", N_MEMBERS, all_of(decode_subscription, messages)),
             (name, "kafka-python", N_MEMBERS, all_of(KafkaPythonSubscription.decode, messages)),
             (name, "struct loop", N_MEMBERS, all_of(struct_loop, messages)),
         ]

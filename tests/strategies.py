@@ -8,7 +8,6 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from holdfast.core.model.designs import Design
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.partitions import TopicPartitions, sort_partitions
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
@@ -19,7 +18,6 @@ from holdfast.core.wire.layouts.container import (
     MemberSubscription,
 )
 from holdfast.core.wire.layouts.frames import Leaving
-from holdfast.core.wire.layouts.incremental import DesignAssignment, DesignSubscription
 from holdfast.core.wire.layouts.state_shard import (
     COPIES,
     CROWDS,
@@ -102,34 +100,6 @@ def assignment_messages() -> SearchStrategy[AssignmentMessage]:
 
 def sticky_user_data() -> SearchStrategy[StickyUserData]:
     return st.builds(StickyUserData, partitions=any_topic_partitions(), generation=INT32)
-
-
-def design_subscriptions() -> SearchStrategy[DesignSubscription]:
-    return st.builds(
-        DesignSubscription,
-        design=st.sampled_from(Design),
-        topics=st.lists(topic_names, max_size=4).map(tuple),
-        assignor_data=st.none() | blobs,
-        assigned=st.none() | any_topic_partitions(),
-    )
-
-
-def design_assignments() -> SearchStrategy[DesignAssignment]:
-    def build(
-        design: Design,
-        assigned: TopicPartitions | None,
-        revoked: TopicPartitions | None,
-        timeout_ms: int,
-    ) -> DesignAssignment:
-        return DesignAssignment(
-            design=design,
-            assigned=assigned,
-            revoked=revoked,
-            timeout_ms=0 if design is Design.SIMPLE else timeout_ms,
-        )
-
-    lists = st.none() | any_topic_partitions()
-    return st.builds(build, st.sampled_from(Design), lists, lists, DELAYS_MS)
 
 
 def claims() -> SearchStrategy[MemberSubscription]:

@@ -18,10 +18,6 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.incremental import (
-    encode_design_assignment,
-    encode_design_subscription,
-)
 from holdfast.core.wire.layouts.state_shard import encode_shard
 
 SUBSCRIPTION = (
@@ -243,8 +239,6 @@ def test_a_message_of_connect() -> None:
 VALUES = {
     "subscription": (wire.subscriptions(), encode_subscription),
     "assignment": (wire.assignment_messages(), encode_assignment),
-    "design-subscription": (wire.design_subscriptions(), encode_design_subscription),
-    "design-assignment": (wire.design_assignments(), encode_design_assignment),
     "claim": (wire.claims(), encode_member_subscription),
     "verdict": (wire.member_assignments(), encode_member_assignment),
     "state-shard": (wire.state_shards(), encode_shard),

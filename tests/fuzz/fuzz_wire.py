@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.wire import java_vectors
+from tests.wire.test_incremental import ASSIGNMENTS, SUBSCRIPTIONS
 
 FOLDER = Path(__file__).parent
 MAX_SAVED_BYTES = 60_000
@@ -100,18 +101,11 @@ def _groups() -> list[bytes]:
 
 
 def _own_messages() -> list[bytes]:
-    from holdfast.core.model.designs import Design
     from holdfast.core.wire.layouts.container import (
         MemberAssignment,
         MemberSubscription,
         encode_member_assignment,
         encode_member_subscription,
-    )
-    from holdfast.core.wire.layouts.incremental import (
-        DesignAssignment,
-        DesignSubscription,
-        encode_design_assignment,
-        encode_design_subscription,
     )
     from holdfast.core.wire.layouts.state_shard import MemberEntry, StateShard, encode_shard
 
@@ -122,14 +116,12 @@ def _own_messages() -> list[bytes]:
     leader_state = encode_shard(
         StateShard(generation=4, pace_ms=9, neighbours=(near,), waiting=(gone,))
     )
-    subscription = DesignSubscription(design=Design.DEFERRED, topics=("orders",), assigned=some)
-    assignment = DesignAssignment(design=Design.INCREMENTAL, assigned=some, revoked=None)
     claim = MemberSubscription(
         topics=("orders",), owned=some, already_revoked=some, leader_state=leader_state
     )
     return [
-        b"\x06" + encode_design_subscription(subscription),
-        b"\x07" + encode_design_assignment(assignment),
+        *(b"\x06" + bytes.fromhex(text) for text in SUBSCRIPTIONS),
+        *(b"\x07" + bytes.fromhex(text) for text in ASSIGNMENTS),
         b"\x08" + encode_member_subscription(claim),
         b"\x09"
         + encode_member_assignment(

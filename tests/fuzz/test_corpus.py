@@ -23,12 +23,12 @@ def test_the_committed_corpus_is_small(target: str) -> None:
 def test_seeds_reach_every_decoder_with_bytes_that_it_reads() -> None:
     reached = set()
     for data in fuzz_wire.seeds("scalar"):
-        codec = targets.CODECS[data[0]] if data[0] < len(targets.CODECS) else targets.CODECS[0]
+        number = data[0] if data[0] < len(targets.CODECS) else 0
         try:
-            codec.decode(data[1:])
+            targets.CODECS[number].decode(data[1:])
         except targets.WireError:
             continue
-        reached.add(targets.CODECS.index(codec))
+        reached.add(number)
     assert reached == set(range(len(targets.CODECS)))
 
 

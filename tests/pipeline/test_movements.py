@@ -18,9 +18,8 @@ from holdfast.fleet.pipeline.ingest.generations import concat
 
 
 def tables(gens):
-    layout = dense(gens)
-    events = compare(gens, layout)
-    return movement_table(gens, layout, events), gap_candidates(gens, layout, events)
+    events = compare(gens)
+    return movement_table(events), gap_candidates(events)
 
 
 def movements(history):
@@ -53,10 +52,9 @@ def test_a_cut_history_with_its_carry_says_the_same(history, cut):
     """Batch equals stream: what is carried over replaces the whole past."""
     whole = tables(build(history))
     first, second = build(history[:cut]), build(history[cut:], cut)
-    layout = dense(first)
-    events = compare(first, layout)
-    state = carry(first, layout, events, np.arange(len(layout.first_row)))
-    early = movement_table(first, layout, events), gap_candidates(first, layout, events)
+    events = compare(first)
+    state = carry(events, np.arange(len(events.layout.first_row)))
+    early = movement_table(events), gap_candidates(events)
     late = tables(concat([state, second]).sorted())
     for full, a, b in zip(whole, early, late, strict=True):
         rows = [*a.to_pylist(), *b.to_pylist()]
@@ -68,8 +66,8 @@ def test_the_carry_of_a_carry_is_itself(history):
     gens = build(history)
     states = []
     for _ in range(2):
-        layout = dense(gens)
-        gens = carry(gens, layout, compare(gens, layout), np.arange(len(layout.first_row)))
+        events = compare(gens)
+        gens = carry(events, np.arange(len(events.layout.first_row)))
         states.append(gens)
     assert states[0].head.equals(states[1].head)
     assert states[0].owned.to_pylist() == states[1].owned.to_pylist()

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holdfast.fleet.analysis.findings.doctor import examinations
+from holdfast.fleet.analysis.findings.doctor import Doctor, Verdict, worst_ranked
 from holdfast.fleet.analysis.findings.examination import Examination, worst_first
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 from holdfast.fleet.tables.reading import Tables
@@ -302,5 +302,10 @@ def examine_all(
     held: Tables, groups: Sequence[str] | None = None, **options: Any
 ) -> list[Examination]:
     """Every group with its history, the worst first, as the doctor shows them."""
-    found = examinations(held, groups, commits=CommitTimes(held, groups), **options)
-    return sorted(found, key=worst_first)
+    doctor = Doctor(tables=held, groups=groups, commits=CommitTimes(held, groups), **options)
+    return sorted(doctor.examinations(), key=worst_first)
+
+
+def verdicts(held: Tables, most: int | None = None, **options: Any) -> list[Verdict]:
+    """Verdicts on every group, the worst first; ``most`` of them, or all."""
+    return worst_ranked(Doctor(tables=held, **options).ranked(), most)

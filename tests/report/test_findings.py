@@ -9,12 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 from tests.cli.running import write_tables
-from tests.report.fleet import START_MS, Script, deal, examine_all, rolling_bounce, tables
+from tests.report.fleet import START_MS, Script, deal, examine_all, rolling_bounce, tables, verdicts
 from tests.report.test_slow_pollers import played, poll
 from tests.report.test_turnover import deployment, scaled
 
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
-from holdfast.fleet.analysis.findings.doctor import examinations, worst_of
 from holdfast.fleet.analysis.findings.examination import Examination, all_rules
 from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity, rule
 from holdfast.fleet.analysis.group import rebuilding
@@ -815,7 +814,7 @@ def test_the_worst_group_comes_first() -> None:
                 row["group"] = script.group
     held = read_tables(tables(calm, bad, worse))
     for most, names in ((None, ["worse", "bad", "calm"]), (2, ["worse", "bad"])):
-        found = worst_of(examinations(held, last_ms=START_MS + MINUTES), most)
+        found = verdicts(held, most, last_ms=START_MS + MINUTES)
         assert [verdict.heading["group"] for verdict in found] == names
 
 
@@ -828,7 +827,7 @@ def test_of_a_fleet_one_group_is_in_memory_at_a_time() -> None:
             yield name
 
     gc.collect()
-    assert len(worst_of(examinations(held, track=track))) == 5
+    assert len(verdicts(held, track=track)) == 5
     assert max(at_once) - at_once[0] <= 1
 
 

@@ -13,7 +13,6 @@ from tests.report.browser import Opened
 from tests.report.fleet import examine_all
 from tests.suites import further
 
-from holdfast.fleet.analysis.findings.doctor import summary
 from holdfast.fleet.analysis.findings.examination import examine
 from holdfast.fleet.analysis.findings.finding import describe
 from holdfast.fleet.analysis.group.group_history import read_group
@@ -70,7 +69,7 @@ def test_the_heading_counts_what_the_group_divides_or_shares(captured):
         "connect": 7,
         "worker": 8,
     }
-    assert summary(history)["partitions"] == wanted[name]
+    assert history.n_partitions == wanted[name]
 
 
 def test_the_page_counts_rows_by_their_own_word(captured):

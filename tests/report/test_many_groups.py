@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -10,16 +11,15 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 from tests.cli.running import run, write_tables
-from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables
+from tests.report.fleet import START_MS, Script, deal, rolling_bounce, tables, verdicts
 from tests.report.served import following
 from tests.report.test_findings import CASES
 from werkzeug.test import Client
 
 from holdfast.core.command_lines import NOT_KNOWN
-from holdfast.fleet.analysis.findings import fleet
-from holdfast.fleet.analysis.findings.doctor import examinations, ranked, to_json, worst_ranked
-from holdfast.fleet.analysis.findings.examination import worst_first
-from holdfast.fleet.analysis.findings.fleet import examine_fleet
+from holdfast.fleet.analysis.findings import doctor
+from holdfast.fleet.analysis.findings.doctor import Doctor, to_json
+from holdfast.fleet.analysis.findings.examination import Examination, worst_first
 from holdfast.fleet.analysis.findings.stored import StoredFindings, finding_rows
 from holdfast.fleet.analysis.group import lag_over_time
 from holdfast.fleet.analysis.group.group_history import GroupHistory
@@ -27,8 +27,7 @@ from holdfast.fleet.analysis.group.lag_over_time import lag_of_fleet, readings_o
 from holdfast.fleet.analysis.group.overview import joined, overview
 from holdfast.fleet.pipeline.batches.history import run as make_history
 from holdfast.fleet.report.drawing.writing import render
-from holdfast.fleet.report.metric_columns import samples_of
-from holdfast.fleet.report.metrics import group_samples
+from holdfast.fleet.report.metrics import Sample, group_samples
 from holdfast.fleet.report.serving.application import ServedPages
 from holdfast.fleet.tables import reading
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
@@ -117,22 +116,22 @@ def test_figures_are_those_of_the_histories(made: Tables, since_ms: int) -> None
 
 
 def test_headings_and_findings_of_whole_columns(made: Tables) -> None:
-    stored = worst_ranked(ranked(made))
+    stored = verdicts(made)
     # Another begin of the window, before every record, has the groups examined now.
-    now = worst_ranked(ranked(made, since_ms=1))
+    now = verdicts(made, since_ms=1)
     assert to_json(stored) == to_json(now)
     assert len(stored) == len(made.groups) > 5
-    assert to_json(worst_ranked(ranked(made), 3)) == to_json(stored[:3])
+    assert to_json(verdicts(made, 3)) == to_json(stored[:3])
 
 
 def test_parts_are_equal_to_tables_in_memory(made: Tables, request: pytest.FixtureRequest) -> None:
     held = made.load(without=NOT_LOADED)
-    expected = to_json(worst_ranked(ranked(held)))
+    expected = to_json(verdicts(held))
     request.getfixturevalue("parts")
     sizes = [len(some.groups) for some in made.at_snapshot().parts(made.groups)]
     assert len(sizes) > 2
     assert max(sizes) == 3
-    assert to_json(worst_ranked(ranked(made.at_snapshot()))) == expected
+    assert to_json(verdicts(made.at_snapshot())) == expected
     assert made.load_few(without=NOT_LOADED) is not held
     assert "rebalances" not in vars(made.load_few(without=NOT_LOADED))["_cuts"]
 
@@ -165,10 +164,12 @@ def test_a_fleet_with_more_groups_than_are_listed(
 ) -> None:
     since_ms = None if is_stored else 1
     names = None if is_sorted else made.groups[::-1]
-    whole = examine_fleet(made, names, since_ms=since_ms)
-    monkeypatch.setattr(fleet, "MOST_LISTED", 4)
+    whole = Doctor(tables=made, groups=names, since_ms=since_ms).fleet()
+    monkeypatch.setattr(doctor, "MOST_LISTED", 4)
     asked: list[str] = []
-    found = examine_fleet(made, names, since_ms=since_ms, track=lambda all_: _noted(all_, asked))
+    found = Doctor(
+        tables=made, groups=names, since_ms=since_ms, track=lambda all_: _noted(all_, asked)
+    ).fleet()
     assert sorted(asked) == sorted(made.groups)
     assert found.names == whole.names
     assert [e.history.name for e in found.listed] == whole.names[:4]
@@ -177,7 +178,7 @@ def test_a_fleet_with_more_groups_than_are_listed(
     assert found.downtime_bounds_s == whole.downtime_bounds_s
     assert found.idle_s == whole.idle_s
     assert found.covered_ms == whole.covered_ms
-    worst = min(examinations(made, since_ms=since_ms), key=worst_first).history.name
+    worst = min(Doctor(tables=made, since_ms=since_ms).examinations(), key=worst_first).history.name
     assert [one.worst.history.name for one in (found, whole) if one.worst] == [worst, worst]
 
 
@@ -190,7 +191,7 @@ def _noted(names: object, asked: list[str]) -> Iterator[str]:
 def test_the_page_of_a_large_fleet_lists_the_worst_groups(
     made: Tables, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(fleet, "MOST_LISTED", 4)
+    monkeypatch.setattr(doctor, "MOST_LISTED", 4)
     page = render(made, "Groups")
     assert f"{len(made.groups) - 4} more have no section of their own here" in page
     assert page.count('class="card group"') >= 4
@@ -225,14 +226,47 @@ def test_lag_of_a_fleet_is_added_file_by_file(
     assert len(few) == 2 * len(lag.at_ms)
 
 
+def samples_of(examination: Examination) -> Iterator[tuple[str, Sample]]:
+    """Yield the samples of one group as its history has them, except those of its lag."""
+    history = examination.history
+    group = {"group": history.name}
+    r, last = history.recorded, history.last
+    if last >= 0:
+        g = history.generations
+        members = {"consumergroup": history.name}
+        yield "kafka_consumergroup_members", (members, int(g.n_members[last]))
+        yield "holdfast_group_generation", (group, int(g.number[last]))
+        yield "holdfast_group_kind", ({**group, "kind": history.kind.name}, 1)
+        for role, count in sorted(history.roles.items()):
+            yield "holdfast_group_assigned", ({**group, "role": role}, count)
+        yield "holdfast_group_state", ({**group, "state": history.state_now}, 1)
+        yield "holdfast_group_last_rebalance_timestamp_seconds", (group, g.at_ms[last] / 1000)
+        unowned = int((history.owner_at(last) == -1).sum())
+        yield "holdfast_group_unowned_partitions", (group, unowned)
+    for cause in sorted(set(r.cause) - {"first_seen"}):
+        labels = {**group, "cause": cause or "unknown"}
+        yield "holdfast_group_rebalances_total", (labels, r.cause.count(cause))
+    if (moved := r.n_moved) is not None:
+        yield "holdfast_group_partitions_moved_total", (group, moved)
+    if (avoidable := r.total("n_avoidable_moves")) is not None:
+        yield "holdfast_group_avoidable_moves_total", (group, avoidable)
+    for bound, column in (("lower", r.downtime_lower_s), ("upper", r.downtime_upper_s)):
+        if not np.isnan(column).all():
+            total = round(float(np.nansum(column)), 3)
+            yield f"holdfast_group_downtime_{bound}_seconds_total", (group, total)
+    counts = Counter((f.code, str(f.severity)) for f in examination.findings if f.is_active)
+    for (code, severity), count in sorted(counts.items()):
+        yield "holdfast_group_findings", ({**group, "code": code, "severity": severity}, count)
+
+
 def test_samples_of_whole_columns(made: Tables) -> None:
     n_samples = 0
     for held in (made, *worlds()):
-        examined = {one.history.name: one for one in examinations(held)}
+        examined = {one.history.name: one for one in Doctor(tables=held).examinations()}
         for some in held.parts(held.groups):
             rows = finding_rows([examined[name] for name in some.groups])
-            found = list(samples_of(some, StoredFindings.of(rows, NOT_KNOWN)))
-            expected = [one for name in some.groups for one in group_samples(examined[name])]
+            found = list(group_samples(some, StoredFindings.of(rows, NOT_KNOWN), {}))
+            expected = [one for name in some.groups for one in samples_of(examined[name])]
             assert found == expected
             n_samples += len(found)
     assert n_samples > 1_000

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator as Schema
 from tests.cli.running import write_tables
-from tests.report.fleet import START_MS, Script, deal, examine_all, tables
+from tests.report.fleet import START_MS, Script, deal, examine_all, tables, verdicts
 from tests.report.now import answers, member, seen
 from tests.report.served import following
 from tests.report.test_findings import emptied, flapping, quiet
@@ -19,7 +19,7 @@ from werkzeug.test import Client
 
 from holdfast.cluster.snapshot import JOINING, SYNCING, SeenGroup, SeenGroups, SeenMember
 from holdfast.core.kinds import GroupType
-from holdfast.fleet.analysis.findings.doctor import to_json, worst_of
+from holdfast.fleet.analysis.findings.doctor import Verdict, to_json
 from holdfast.fleet.analysis.findings.examination import Examination
 from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
@@ -63,6 +63,11 @@ def examined(script: Script, live: LiveGroups = NOT_QUERIED, end_s: float = END_
     return found
 
 
+def verdict_on(script: Script, live: LiveGroups = NOT_QUERIED) -> Verdict:
+    (found,) = verdicts(read_tables(tables(script)), last_ms=START_MS + 1000 * END_S, live=live)
+    return found
+
+
 def now(script: Script, live: LiveGroups, end_s: float = END_S) -> Finding | None:
     found = examined(script, live, end_s).findings
     return next((f for f in found if f.code == "HF128"), None)
@@ -78,9 +83,8 @@ def joining(
 
 
 def test_without_a_coordinators_answer_there_is_no_finding_and_no_heading() -> None:
-    found = examined(group())
     assert now(group(), NOT_QUERIED) is None
-    assert worst_of([found])[0].heading["now"] is None
+    assert verdict_on(group()).heading["now"] is None
     assert now(group(), answers((END_S, [seen("g", "Stable", ABC)]))) is None
 
 
@@ -89,7 +93,7 @@ def test_a_group_that_prepares_a_rebalance_is_never_stable_and_nothing_found() -
         found = now(group(), answers((END_S, [seen("g", state, ABC)])))
         assert found is not None and found.is_active and found.basis is Basis.STATED
         assert state in found.text
-    verdict = worst_of([examined(group(), joining())])[0]
+    verdict = verdict_on(group(), joining())
     assert (verdict.heading["state"], verdict.heading["now"]["state"]) == ("Stable", JOINING)
 
 
@@ -278,7 +282,7 @@ def test_json_says_what_a_coordinator_says_and_follows_the_schema() -> None:
     ]
     told = []
     for live in cases:
-        document = json.loads(json.dumps(to_json(worst_of([examined(group(), live)]))))
+        document = json.loads(json.dumps(to_json([verdict_on(group(), live)])))
         assert list(Schema(schema).iter_errors(document)) == []
         told.append(document["groups"][0]["now"])
     assert [(one["state"], one["n_members"], len(one["members"])) for one in told] == [

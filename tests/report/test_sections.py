@@ -5,9 +5,9 @@ import re
 import pytest
 from tests.report.fleet import examine_all, rolling_bounce, tables
 
+from holdfast.fleet.analysis.findings.doctor import Doctor
 from holdfast.fleet.analysis.findings.examination import all_rules
 from holdfast.fleet.analysis.findings.finding import RULES, Evidence, few, generations_of
-from holdfast.fleet.analysis.findings.fleet import examine_fleet
 from holdfast.fleet.report.drawing.markup import escape, prose
 from holdfast.fleet.report.drawing.sections import code_link, codes_section
 from holdfast.fleet.report.drawing.writing import _fleet_figures, render
@@ -30,7 +30,8 @@ def test_figures_show_one_number_its_bounds_open_and_codes_explain_themselves() 
     found = examine_all(held)
     low = sum(float(sum(e.history.rebalances.downtime_lower_s)) for e in found)
     assert low > 0
-    both, one = (str(_fleet_figures(held, examine_fleet(held, some))) for some in (None, ["a"]))
+    fleets = (Doctor(tables=held, groups=some).fleet() for some in (None, ["a"]))
+    both, one = (str(_fleet_figures(held, fleet)) for fleet in fleets)
     for text, most in ((both, "81.6 to 151"), (one, "40.8 to 75.6")):
         assert "<dd>up to 6.3 s<small>a partition" in text
         assert re.search(rf"<details class=\"place\">.*for {most} partition-seconds", text), text

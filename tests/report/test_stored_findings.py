@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.pipeline import local
 from tests.pipeline.stream_that_dies import FixedSnapshot
-from tests.report.fleet import START_MS, rolling_bounce, tables
+from tests.report.fleet import START_MS, rolling_bounce, tables, verdicts
 from tests.report.now import answers, seen
 from tests.report.served import PATIENCE_S, following
 from werkzeug.test import Client
@@ -23,7 +23,7 @@ from holdfast.cluster.snapshot import SeenGroup
 from holdfast.core.command_lines import GivenSource, holdfast_line, kafka_line, with_source
 from holdfast.core.names import Visible
 from holdfast.fleet.analysis.findings import doctor, examination
-from holdfast.fleet.analysis.findings.doctor import examinations, to_json, worst_of
+from holdfast.fleet.analysis.findings.doctor import Doctor, to_json
 from holdfast.fleet.analysis.findings.finding import RULES, Limits, Symptom
 from holdfast.fleet.analysis.findings.stored import Examined, finding_rows
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_groups
@@ -54,12 +54,12 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Tables:
 
 
 def test_findings_of_the_table_are_those_of_an_examination(made: Tables) -> None:
-    window = Examined.of(made)
+    window = Examined.of(made.newest_notes())
     assert window is not None
     source = GivenSource(path="/tables of mine")
-    stored = worst_of(examinations(made, source=source))
+    stored = verdicts(made, source=source)
     # Another begin of the window, before every record, has the groups examined now.
-    now = worst_of(examinations(made, source=source, since_ms=1))
+    now = verdicts(made, source=source, since_ms=1)
     assert to_json(stored) == to_json(now)
     assert sum(len(one.findings) for one in stored) == made.rows("findings") > 20
 
@@ -68,11 +68,11 @@ def test_the_clock_of_the_reader_is_joined(made: Tables) -> None:
     groups = sorted(made.groups)[:3]
     old = made.manifest().batches[-1]
     assert "query" not in old.notes  # no stream keeps the tables: they do not get old
-    (plain, *_) = examinations(made, groups)
+    (plain, *_) = Doctor(tables=made, groups=groups).examinations()
     watched = replace(old, notes={**old.notes, "query": "q", "every_seconds": 10.0})
     stale = Tables(made.root, replace(made.folder.newest(), manifest=_with(made, watched)))
-    later = 1000 * 86_400 * 30 + (Examined.of(made) or Examined(end_ms=0)).end_ms
-    (found, *_) = examinations(stale, groups, age=read_age(stale, later))
+    later = 1000 * 86_400 * 30 + (Examined.of(made.newest_notes()) or Examined(end_ms=0)).end_ms
+    (found, *_) = Doctor(tables=stale, groups=groups, age=read_age(stale, later)).examinations()
     codes = [one.code for one in plain.findings]
     assert sorted(one.code for one in found.findings) == sorted([*codes, "HF123"])
 
@@ -84,7 +84,7 @@ def test_the_clock_of_the_reader_is_joined(made: Tables) -> None:
 def test_findings_beside_answers_of_coordinators_are_those_of_an_examination(
     made: Tables, state: str, described: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    end_ms = (Examined.of(made) or Examined(end_ms=0)).end_ms
+    end_ms = (Examined.of(made.newest_notes()) or Examined(end_ms=0)).end_ms
     histories = list(read_groups(made, made.groups, last_ms=end_ms))
     told = (
         [] if state in ("gone", "not listed") else [_told(h, state, described) for h in histories]
@@ -93,10 +93,10 @@ def test_findings_beside_answers_of_coordinators_are_those_of_an_examination(
     live = answers(((end_ms - START_MS) / 1000, told), gone=gone)
     anew = Mock(side_effect=examination.examine)
     monkeypatch.setattr(doctor, "examine", anew)
-    found = list(examinations(made, live=live))
+    found = list(Doctor(tables=made, live=live).examinations())
     commits = CommitTimes(made)
     expected = [examination.examine(replace(one.history, commits=commits)) for one in found]
-    assert to_json(worst_of(found)) == to_json(worst_of(expected))
+    assert finding_rows(found).equals(finding_rows(expected))
     if state in ("as recorded", "not listed"):
         of_deleted = sum(one.recorded_state == "Dead" for one in histories)
         assert anew.call_count == (of_deleted if state == "as recorded" else 0)
@@ -136,8 +136,8 @@ def test_a_line_gets_the_source_of_its_reader(line: str, expected: str) -> None:
 
 def test_tables_in_memory_have_no_findings_and_are_examined() -> None:
     held = read_tables(tables(rolling_bounce("a"), rolling_bounce("b")))
-    assert Examined.of(held) is None
-    found = list(examinations(held, last_ms=START_MS + 600_000))
+    assert Examined.of(held.newest_notes()) is None
+    found = list(Doctor(tables=held, last_ms=START_MS + 600_000).examinations())
     assert [one.history.name for one in found] == ["a", "b"]
     assert all(one.findings for one in found)
     assert held.stored("findings").schema.field("figures").type == pa.string()
@@ -164,7 +164,7 @@ def test_findings_of_every_batch_are_those_of_all_groups_examined_then(
         past = {name: job.files.pop(name, []) for name in STATE_TABLES}
         made = Batch(id=batch, files=job.files, notes=notes)
         tables.commit(made, anew=["lag", "findings"], without=job.amended)
-        window = Examined.of(tables)
+        window = Examined.of(tables.newest_notes())
         assert window is not None
         since_ms = NEVER if window.since_ms is None else window.since_ms
         span = {"last_ms": window.end_ms, "since_ms": since_ms}

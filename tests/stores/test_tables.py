@@ -25,7 +25,7 @@ from holdfast.fleet.tables.folder.maintenance import drop_before, merge
 from holdfast.fleet.tables.folder.manifest import MANIFEST, Batch, stamp
 from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.fleet.tables.storage.paths import file_system_of, storage_path
-from holdfast.fleet.tables.storage.remote import RemoteFileSystem
+from holdfast.fleet.tables.storage.remote import RemotePath
 
 SCRIPT = Path(__file__).parents[1] / "tables" / "writer_process.py"
 
@@ -81,7 +81,7 @@ def test_batches_are_read_as_they_were_written(root):
 
 def test_what_a_file_system_creates_it_creates_once(root):
     fs = file_system_of(root)
-    assert isinstance(fs, RemoteFileSystem)
+    assert isinstance(fs, RemotePath)
     assert fs.create("x/one", b"a") and not fs.create("x/one", b"b")
     assert fs.create("x/one", b"a")  # its own, whose answer was lost
     assert fs.read("x/one") == b"a" and fs.names("x") == ["one"]
@@ -218,7 +218,7 @@ def test_a_writer_that_another_one_has_overtaken(root):
 
 
 def test_storage_that_writes_over_what_is_there_is_refused(root, monkeypatch):
-    monkeypatch.setattr(RemoteFileSystem, "create", lambda self, n, d: not self.replace(n, d))
+    monkeypatch.setattr(RemotePath, "create", lambda self, n, d: not self.replace(n, d))
     with pytest.raises(SourceError, match="overwrites an existing file"):
         Tables(root).commit(Batch(id=0))
 

@@ -12,7 +12,6 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
-    subscription_decoder,
 )
 from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
@@ -23,8 +22,6 @@ from holdfast.core.wire.layouts.container import (
 from holdfast.core.wire.layouts.incremental import (
     decode_design_assignment,
     decode_design_subscription,
-    encode_design_assignment,
-    encode_design_subscription,
 )
 from holdfast.core.wire.layouts.state_shard import decode_shard, encode_shard
 from holdfast.core.wire.layouts.sticky_user_data import (
@@ -49,12 +46,11 @@ class Codec:
 
 CODECS = {
     "subscription": Codec(decode_subscription, encode_subscription),
-    "remembering": Codec(subscription_decoder(), encode_subscription),
     "assignment": Codec(decode_assignment, encode_assignment),
     "sticky": Codec(decode_sticky_user_data, encode_sticky_user_data),
     "cooperative": Codec(decode_cooperative_user_data, encode_cooperative_user_data),
-    "design-subscription": Codec(decode_design_subscription, encode_design_subscription),
-    "design-assignment": Codec(decode_design_assignment, encode_design_assignment),
+    "design-subscription": Codec(decode_design_subscription),
+    "design-assignment": Codec(decode_design_assignment),
     "claim": Codec(decode_member_subscription, encode_member_subscription),
     "verdict": Codec(decode_member_assignment, encode_member_assignment),
     "state-shard": Codec(decode_shard, encode_shard),

@@ -177,7 +177,6 @@ def large(text: str, n_partitions: int) -> dict[str, bytes]:
     head = bytes(8)
     return {
         "subscription": b"\0\1" + names + null + owned,
-        "remembering": b"\0\1" + names + null + owned,
         "assignment": b"\0\1" + owned + null,
         "sticky": owned + none,
         "design-subscription": b"\0\1" + names + null + owned,

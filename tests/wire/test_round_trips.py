@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -19,17 +17,11 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
-    subscription_decoder,
 )
 from holdfast.core.wire.layouts.container import (
     MemberSubscription,
     decode_member_subscription,
     encode_member_subscription,
-)
-from holdfast.core.wire.layouts.sticky_user_data import (
-    StickyUserData,
-    decode_sticky_user_data,
-    encode_sticky_user_data,
 )
 
 
@@ -56,26 +48,9 @@ def test_a_subscription_in_any_order_is_written_sorted(topics, owned, version) -
     assert encode_subscription(read) == data
 
 
-@given(st.lists(wire.subscriptions(), max_size=6), st.lists(st.booleans(), max_size=6))
-def test_the_remembering_decoder_agrees_with_the_pure_function(values, repeats) -> None:
-    decode = subscription_decoder()
-    last: tuple[str, ...] = ()
-    for value, repeat in zip(values, repeats, strict=False):
-        sent = dataclasses.replace(value, topics=last) if repeat else value
-        last = sent.topics
-        assert decode(encode_subscription(sent)) == sent
-
-
 @given(wire.any_topic_partitions())
 def test_assigned_partitions_are_grouped_in_the_order_met(partitions) -> None:
     read = decode_assignment(encode_assignment(AssignmentMessage(partitions=partitions)))
     assert read.partitions == merge_topics(partitions)
     for topic, numbers in read.partitions:
         assert numbers == tuple(n for name, part in partitions for n in part if name == topic)
-
-
-@pytest.mark.parametrize("version", [0, 1])
-@given(value=wire.sticky_user_data())
-def test_sticky_user_data(version: int, value: StickyUserData) -> None:
-    expected = value if version else dataclasses.replace(value, generation=-1)
-    assert decode_sticky_user_data(encode_sticky_user_data(value, version)) == expected

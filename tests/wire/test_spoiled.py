@@ -286,7 +286,6 @@ def streams_assignment(version: int) -> Pieces:
 
 MESSAGES: dict[tuple[str, int], Pieces] = {
     **{("subscription", version): subscription(version) for version in range(4)},
-    **{("remembering", version): subscription(version) for version in range(4)},
     **{
         ("assignment", version): [version_of(version), *partitions(), *data()]
         for version in range(4)

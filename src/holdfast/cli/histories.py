@@ -112,9 +112,9 @@ def report_source(tables: Tables, note: Any) -> None:
     from holdfast.fleet.analysis.source_times import polls_text
     from holdfast.fleet.pipeline.ingest.transactions import from_notes
 
-    if text := polls_text(tables):
-        note(text)
     kept = tables.newest_notes()
+    if text := polls_text(kept):
+        note(text)
     report_open(from_notes(kept.get("open_transactions", ())), str(kept.get("taken_at", "")), note)
 
 

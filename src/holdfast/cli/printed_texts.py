@@ -65,8 +65,12 @@ def dump_of_text(source: StoragePath, folder: Path, note: Note, *, takes_describ
     SourceError
         The text is not of these tools, is malformed, or was cut short.
     """
-    from holdfast.fleet.pipeline.ingest.printed.described_dump import write_described
-    from holdfast.fleet.pipeline.ingest.printed.dumps import PrintedKind, kind_of, write_printed
+    from holdfast.fleet.pipeline.ingest.printed.dumps import (
+        PrintedKind,
+        kind_of,
+        write_described,
+        write_printed,
+    )
 
     path = Path(str(source))
     kind = kind_of(path)

@@ -4,10 +4,10 @@
 ``kafka_python_repairs`` closes the sockets that the layer leaves open and reads last answers, and
 ``signal_safe`` has the futures. ``diagnosis`` finds why a cluster does not answer. ``lookup`` (for
 a member) and ``cluster`` (for the command line) query topics and offsets, ``first_unread`` the
-first unread record of a partition, and ``groups`` the groups of coordinators, by requests of
-kafka-python and of ``messages/``, which ``group_messages`` builds and reads. ``groups_now``
-combines their answers in the classes of ``snapshot``, which also has what a dump keeps of a
-cluster.
+first unread record of a partition, and ``groups`` the groups of coordinators, by requests that
+``group_messages`` builds and reads; ``messages/`` describes those that kafka-python lacks.
+``groups_now`` combines their answers in the classes of ``snapshot``, which also has what a dump
+keeps of a cluster.
 
 ``settings`` holds the settings of connections and reads files of them, and ``client_configs``
 converts them for each client library. ``credentials`` reads logins and TLS in

@@ -29,13 +29,7 @@ OPTIONS = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
 
 
 def region_of(given: object, servers: object) -> str:
-    """Return the region of a cluster.
-
-    Raises
-    ------
-    ConfigError
-        If nothing names one.
-    """
+    """Return the region of a cluster; a ConfigError if nothing names one."""
     if given:
         return str(given)
     listed = servers.split(",") if isinstance(servers, str) else servers
@@ -58,11 +52,6 @@ def aws_tokens(region: str, options: Mapping[str, str]) -> Tokens:
     ----------
     options : mapping of str to str
         Options of the login module, of :data:`OPTIONS`.
-
-    Raises
-    ------
-    ConfigError
-        If the extra is not installed.
     """
     return _tokens(region, tuple(sorted(options.items())))
 

@@ -49,18 +49,7 @@ that is possible.
 
 
 def check(client: str) -> None:
-    """Refuse a version of a client library that holdfast does not support.
-
-    Parameters
-    ----------
-    client : str
-        A name of :data:`RANGES`.
-
-    Raises
-    ------
-    ImportError
-        If the client is missing, or has another version.
-    """
+    """Refuse a client of :data:`RANGES` that is missing, or has another version: an ImportError."""
     wanted = RANGES[client]
     install = "pip install 'kafka-holdfast[members]'"
     found = version(client)

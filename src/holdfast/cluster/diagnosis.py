@@ -60,8 +60,6 @@ def failing_step(settings: ConnectionSettings, note: NoteStep = _note_nothing) -
 
     Parameters
     ----------
-    settings : ConnectionSettings
-        Addresses and credentials.
     note : callable, optional
         Called after each step that works.
 
@@ -69,11 +67,6 @@ def failing_step(settings: ConnectionSettings, note: NoteStep = _note_nothing) -
     -------
     str or None
         A sentence about the first address that fails; None if one address answers all steps.
-
-    Raises
-    ------
-    ConfigError
-        If an address is not HOST:PORT, or a TLS file cannot be read.
     """
     found: str | None = None
     for address in settings["bootstrap.servers"]:
@@ -90,21 +83,6 @@ def why_no_answer(settings: ConnectionSettings) -> str | None:
     """Return the first step that fails for a client that could not connect.
 
     If every other step works, the login has failed.
-
-    Parameters
-    ----------
-    settings : ConnectionSettings
-        Addresses and credentials.
-
-    Returns
-    -------
-    str or None
-        As :func:`failing_step`.
-
-    Raises
-    ------
-    ConfigError
-        As :func:`failing_step`.
     """
     found = failing_step(settings)
     mechanism = settings["sasl.mechanism"]
@@ -152,31 +130,33 @@ def _look(
     context = client_configs.ssl_context(settings)
     with _connected(address, host, port) as sock:
         note("connection", f"{address} is {sock.getpeername()[0]}, and accepts connections")
-        if context is None:
-            try:
-                return inside(address, sock, settings, note)
-            except TimeoutError:
-                raise _silent(address) from None
         try:
-            secured = context.wrap_socket(sock, server_hostname=host)
-        except TimeoutError:
-            raise _silent(address) from None
-        except ssl.SSLCertVerificationError as error:
-            raise _untrusted(address, error) from None
-        except OSError as error:
-            raise _refused_certificate(address, settings, error) or _no_tls(
-                address, settings
-            ) from None
-        with secured:
-            note("TLS", f"{secured.version()}, with a certificate that is trusted")
-            try:
+            if context is None:
+                return inside(address, sock, settings, note)
+            with _secured(address, sock, context, settings) as secured:
+                note("TLS", f"{secured.version()}, with a certificate that is trusted")
                 return inside(address, secured, settings, note)
-            except TimeoutError:
-                raise _silent(address) from None
-            except ssl.SSLError as error:  # TLS 1.3 refuses a client after its handshake
-                raise _refused_certificate(address, settings, error) or _FailsError(
-                    f"{address} ended the connection by TLS ({error.reason})"
-                ) from None
+        except TimeoutError:
+            raise _FailsError(
+                f"{address} accepts connections and never answers: does its broker work?"
+            ) from None
+        except ssl.SSLError as error:  # TLS 1.3 refuses a client after its handshake
+            raise _refused_certificate(address, settings, error) or _FailsError(
+                f"{address} ended the connection by TLS ({error.reason})"
+            ) from None
+
+
+def _secured(
+    address: str, sock: socket.socket, context: ssl.SSLContext, settings: ConnectionSettings
+) -> ssl.SSLSocket:
+    try:
+        return context.wrap_socket(sock, server_hostname=_parted(address)[0])
+    except TimeoutError:
+        raise
+    except ssl.SSLCertVerificationError as error:
+        raise _untrusted(address, error) from None
+    except OSError as error:
+        raise _refused_certificate(address, settings, error) or _no_tls(address, settings) from None
 
 
 def _untrusted(address: str, error: ssl.SSLCertVerificationError) -> _FailsError:
@@ -231,10 +211,6 @@ def _connected(address: str, host: str, port: int) -> socket.socket:
     except OSError as error:
         why = f"nothing listens at {address} ({error}): is the address right?"
     raise _FailsError(why)
-
-
-def _silent(address: str) -> _FailsError:
-    return _FailsError(f"{address} accepts connections and never answers: does its broker work?")
 
 
 def _no_tls(address: str, settings: ConnectionSettings) -> _FailsError:
@@ -332,12 +308,13 @@ def _bearer(token: Token) -> bytes:
 
 def _login_answer(answer: bytes | None) -> tuple[str | None, bytes]:
     """Return the reason of a refusal in a SaslAuthenticate answer, and the broker's bytes."""
+    answer = answer or b""
     try:
-        code, length = struct.unpack_from(">hh", answer or b"")
-        text = (answer or b"")[4 : 4 + max(length, 0)].decode("utf-8", "replace")
+        code, length = struct.unpack_from(">hh", answer)
         at = 4 + max(length, 0)
-        (n_bytes,) = struct.unpack_from(">i", answer or b"", at)
-        challenge = (answer or b"")[at + 4 : at + 4 + max(n_bytes, 0)]
+        text = answer[4:at].decode("utf-8", "replace")
+        (n_bytes,) = struct.unpack_from(">i", answer, at)
+        challenge = answer[at + 4 : at + 4 + max(n_bytes, 0)]
     except struct.error:
         return "it closed the connection", b""
     return (text or f"error {code}" if code else None), challenge
@@ -392,12 +369,13 @@ def _read(sock: Any, n_bytes: int) -> bytes:
 
 def _handshake_answer(answer: bytes | None) -> tuple[int, list[str]]:
     """Return error code and the mechanisms that the broker supports."""
+    answer = answer or b""
     try:
-        code, count = struct.unpack_from(">hi", answer or b"")
+        code, count = struct.unpack_from(">hi", answer)
         names, at = [], 6
         for _ in range(min(count, 100)):
-            (length,) = struct.unpack_from(">h", answer or b"", at)
-            names.append((answer or b"")[at + 2 : at + 2 + length].decode("utf-8", "replace"))
+            (length,) = struct.unpack_from(">h", answer, at)
+            names.append(answer[at + 2 : at + 2 + length].decode("utf-8", "replace"))
             at += 2 + length
     except struct.error:
         return -1, []

@@ -37,13 +37,7 @@ class Keystore:
 
 
 def is_pem(path: Path, name: str) -> bool:
-    """Return whether a store of the keys ``name`` holds PEM.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read.
-    """
+    """Return whether a store of the keys ``name`` holds PEM."""
     return b"-----BEGIN" in _bytes_of(path, name)
 
 
@@ -58,11 +52,6 @@ def read_keystore(
         The beginning of its keys: ``ssl.keystore`` or ``ssl.truststore``.
     key_password : str or None
         Password of the key; by default the store's.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read, is of another format, or a password is wrong or missing.
     """
     data = _bytes_of(path, name)
     if data.startswith(_JKS):

@@ -130,7 +130,7 @@ def take(column: ArrowColumn, index: I64) -> ArrowColumn:
     return column.take(pa.array(index, mask=index < 0))
 
 
-def new_runs(*keys: I32 | I64) -> Mask:
+def new_runs(*keys: I32 | I64 | Mask) -> Mask:
     """Return where a run of equal rows begins, bool[n]: some key differs from the row before."""
     found = np.ones(len(keys[0]), np.bool_)
     found[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)

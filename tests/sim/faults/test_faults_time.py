@@ -39,7 +39,6 @@ from holdfast.core.machine.events import AssignmentComputed, Polled, RejoinReque
 from holdfast.core.machine.member.member_data import NO_REQUEST
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import ENDED
-from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, encode_assignment
 from holdfast.core.wire.layouts.container import (
@@ -47,8 +46,7 @@ from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
     encode_member_assignment,
 )
-from holdfast.core.wire.layouts.incremental import DesignAssignment, decode_design_assignment
-from holdfast.core.wire.layouts.incremental import encode_design_assignment as encode_design
+from holdfast.core.wire.layouts.incremental import decode_design_assignment
 from holdfast.errors import ConfigError, WireError
 from holdfast.sim.world.process import Process
 from holdfast.sim.world.world import World
@@ -336,8 +334,7 @@ def test_64_a_delay_from_the_wire_that_cannot_be() -> None:
     assert read.delay_ms == 2**31 - 1, "a delay that can be is read"
     refused = _refused(partial(decode_member_assignment, wrong))
     assert refused, "one that cannot be is refused"
-    value = DesignAssignment(design=Design.DEFERRED, assigned=(), revoked=(), timeout_ms=5)
-    own = encode_design(value)[:-4] + b"\xff\xff\xff\xfb"
+    own = bytes.fromhex("0002 00000000 00000000 fffffffb")
     assert _refused(lambda: decode_design_assignment(own)), "in the document's messages as well"
     w = world("holdfast-simple", policy=SIMPLE)
     before = [running(w, slot) for slot in range(3)]

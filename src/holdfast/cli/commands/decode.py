@@ -53,7 +53,7 @@ BAD_HEX = "bad-hex"
 
 
 SCHEMAS: Mapping[str, Callable[[bytes], Any]] = {
-    "subscription": consumer_protocol.subscription_decoder(),
+    "subscription": consumer_protocol.decode_subscription,
     "assignment": consumer_protocol.decode_assignment,
     "sticky-user-data": sticky_user_data.decode_sticky_user_data,
     "cooperative-sticky-user-data": lambda data: sticky_user_data.StickyUserData(

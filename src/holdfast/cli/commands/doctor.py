@@ -102,12 +102,10 @@ def run(
         broker_logs=broker_log,
     ) as opened:
         groups, tables = opened.shown(source_options.group)
-        names = doctor.names_of(tables, groups, opened.live)
-        shown = SHOWN if fmt is Format.TABLE and not source_options.group else len(names)
-        found = doctor.ranked(
-            tables,
-            names,
-            opened.end_ms,
+        examining = doctor.Doctor(
+            tables=tables,
+            groups=groups,
+            last_ms=opened.end_ms,
             since_ms=opened.since_ms(options.SINCE_OF_NOW if source_options.bootstrap else None),
             live=opened.live,
             track=lambda names: track(names, len(names), "groups", quiet=source_options.quiet),
@@ -115,12 +113,14 @@ def run(
             age=read_age(tables, time.time_ns() // 1_000_000),
             commits=CommitTimes(tables, groups),
         )
+        n_groups, found = len(examining.names), examining.ranked()
+        shown = SHOWN if fmt is Format.TABLE and not source_options.group else n_groups
         if fmt is Format.TABLE:
             worst = _print_worst(found, shown, output)
         else:
             worst = _write_all(found, fmt, output)
-    if len(names) > shown and not source_options.quiet:
-        print_note(f"{len(names) - shown} more groups: --group '*' shows all")
+    if n_groups > shown and not source_options.quiet:
+        print_note(f"{n_groups - shown} more groups: --group '*' shows all")
     if fail_on is not FailOn.NEVER and worst >= list(FailOn).index(fail_on) - 1:
         raise Exit(1)
 

@@ -123,12 +123,12 @@ class _Screen:
 
 def write_metrics(folder: StoragePath, target: Path) -> None:
     """Write the text of ``/metrics`` to a file, which a rename replaces at once."""
-    from holdfast.fleet.analysis.findings.doctor import examinations
+    from holdfast.fleet.analysis.findings.doctor import Doctor
     from holdfast.fleet.report.metrics import exposition
     from holdfast.fleet.tables.reading import read_tables
 
     tables = read_tables(folder)
-    text = exposition(tables, examinations(tables, None))
+    text = exposition(tables, Doctor(tables=tables).examinations())
     draft = target.with_name(f"{target.name}.tmp")
     draft.write_text(text, encoding="utf-8")
     draft.replace(target)

@@ -48,8 +48,6 @@ def constrained(claims: Claims) -> Solution:
     Notes
     -----
     Cost: O(n_tps log n_tps) for the sorts, no Python loop.
-
-    References: KAFKA-9987, "Proposed Changes".
     """
     group = claims.group
     _require_equal_subscriptions(group)

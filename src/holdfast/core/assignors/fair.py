@@ -30,10 +30,7 @@ from holdfast.core.model.columns import NO_OWNER
 
 
 def fair(claims: Claims) -> Solution:
-    """Assign by balance alone: the most even loads; claims do not matter.
-
-    References: KIP-49; KIP-54, "Fairness only can also be supported".
-    """
+    """Assign by balance alone: the most even loads; claims do not matter."""
     best = sticky(claims.without_owners())
 
     def prove() -> Certificate | None:
@@ -50,8 +47,6 @@ def fairest_sticky(claims: Claims) -> Solution:
     -----
     Cost: as :func:`holdfast.core.assignors.optimal.levelling.assign_greedily`, and for unequal
     subscriptions one search per chain.
-
-    References: KIP-54, "sticky yet fair (fairest sticky)".
     """
     group = claims.group
     owner = claims.owner.copy()

@@ -44,8 +44,6 @@ def lag(claims: Claims, *, group_id: str = "") -> Solution:
     Notes
     -----
     Cost: O(n_tps log n_tps + n_subscriptions log n_members).
-
-    References: KAFKA-5337, "Algorithm".
     """
     group = claims.group
     topics = group.topics

@@ -130,10 +130,7 @@ def owners(rows: Mapping[str, Mapping[str, Iterable[int]]]) -> Owners:
 
 
 def wanted_owners(result: Result) -> Owners:
-    """Return the owner of each partition in the target, withheld or not.
-
-    References: KIP-429 (the target of a cooperative round).
-    """
+    """Return the owner of each partition in the target, withheld or not."""
     group, ids = result.group, result.group.member_ids
     return {
         group.topics.name_of(tp): ids[member]
@@ -181,10 +178,7 @@ def never_revokes_and_assigns(snapshot: Snapshot, result: Result) -> None:
 
 
 def settles(result: Result, assignor: Named, options: Mapping[str, Any]) -> None:
-    """Check that after at most ``MOST_ROUNDS`` rounds nothing is withheld.
-
-    References: KIP-429 (two rounds).
-    """
+    """Check that after at most ``MOST_ROUNDS`` rounds nothing is withheld."""
     try:
         rounds = len(follow(result.group, assignor, **options))
     except PlanError:
@@ -249,10 +243,7 @@ def is_optimal(snapshot: Snapshot, result: Result) -> None:
 
 
 def keeps_all(result: Result) -> None:
-    """Check that no valid claim moves.
-
-    References: KIP-54, "Alternatives Yet to be Considered".
-    """
+    """Check that no valid claim moves."""
     _law("keeps-all", result.quality.moved == 0, f"moves {result.quality.moved} valid claims")
 
 

@@ -65,8 +65,6 @@ def next_round(result: Result) -> Group:
     -------
     Group
         Members claim their assignments, one generation after the newest one before.
-
-    References: KIP-429, "Consumer Protocol".
     """
     group = result.group
     newest = int(group.generation.max(initial=0))

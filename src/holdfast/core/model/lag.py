@@ -52,8 +52,6 @@ def lag_of_columns(begin: I64, end: I64, committed: I64, reset: str) -> I64:
     ------
     ModelError
         Columns of different lengths, or an end before its beginning, with the index.
-
-    References: KAFKA-5337, "Algorithm".
     """
     if not begin.shape == end.shape == committed.shape:
         text = f"{len(begin)}, {len(end)} and {len(committed)} entries, expected equal lengths"

@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from holdfast.core.names import shown_name
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
-from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, REFUSED, UNPOLLED
+from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, POLLED, REFUSED, UNPOLLED
 from holdfast.fleet.tables.reading import Tables
 
 Since: TypeAlias = Callable[[int], int]
@@ -45,11 +45,10 @@ MOST_NAMED: Final = 10
 """Groups that a line names."""
 
 
-def polls_text(tables: Tables) -> str:
-    """Return what is to be known about tables that come from polls of coordinators; else empty."""
-    if not tables.is_polled:
+def polls_text(notes: Mapping[str, Any]) -> str:
+    """Return the text about what polls of coordinators do not show; empty for other tables."""
+    if not notes.get(POLLED):
         return ""
-    notes = tables.newest_notes()
     every_s = float(notes.get("every_seconds") or 0.0)
     interval = f" every {every_s:g} s" if every_s else ""
     pauses = notes.get(UNPOLLED) or ()

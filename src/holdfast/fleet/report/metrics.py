@@ -3,27 +3,53 @@
 **Rules.** ``kafka_consumergroup_*`` have the names and labels of exporters and dashboards. Ours
 are ``holdfast_group_*`` (``holdfast_share_group_*`` if only a share group has it) or
 ``holdfast_tables_*``, in seconds and ``_total``. Label values are names from strangers: they are
-made visible, then escaped by prometheus_client. An unknown value has no sample.
+made visible, then escaped by prometheus_client. An unknown value has no sample. Groups are in the
+order of their names.
+
+**Strategy.** Samples come from whole columns of the tables. Of very many groups the text is written
+to a file (:func:`write_metrics`), so the memory does not grow with them: the samples of a metric
+are together, as the format requires, so each metric is collected in a file of its own first.
 
 References: Prometheus text exposition format 0.0.4; kafka_exporter (danielqsj) for the names.
 """
 
 from __future__ import annotations
 
+import os
+import tempfile
+import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import IO, Any, Final
 
 import numpy as np
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
+from holdfast.core.command_lines import NOT_KNOWN
+from holdfast.core.kinds import CLASSIC, kind_of
+from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.core.names import visible
 from holdfast.fleet.analysis.findings.examination import Examination
+from holdfast.fleet.analysis.findings.stored import StoredFindings, finding_rows, stored_findings
 from holdfast.fleet.analysis.group.lag import lag_sums
-from holdfast.fleet.columnar import ArrowTable, ints, words
+from holdfast.fleet.analysis.group.live import LiveGroup
+from holdfast.fleet.analysis.group.overview import (
+    assignment_index,
+    first_and_last,
+    group_sums,
+    owned_partitions,
+    texts_at,
+    values_at,
+)
+from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
+from holdfast.fleet.analysis.group.timeline import Settlements, read_generations
+from holdfast.fleet.columnar import ArrowTable, DecodedRows, ints, words
 from holdfast.fleet.tables.columns.holdable import to_us
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.reading import SomeGroups, Tables
 
 Labels = Mapping[str, str]
 Sample = tuple[Labels, float]
@@ -205,9 +231,16 @@ def exposition(
     samples = Samples(shown_metrics(client_ids=client_ids).values())
     samples.add_all(table_samples(tables))
     samples.add_all(lag_samples(tables.stored("lag"), client_ids=client_ids))
-    ours = {one.history.name: list(group_samples(one)) for one in examinations}
-    for _, found in sorted(ours.items()):  # whatever was examined first
-        samples.add_all(found)
+    live: dict[str, LiveGroup | None] = {}
+
+    def noted() -> Iterator[Examination]:
+        for examination in examinations:
+            live[examination.history.name] = examination.history.live
+            yield examination
+
+    findings = StoredFindings.of(finding_rows(noted()), NOT_KNOWN)
+    for some in tables.parts(sorted(live)):
+        samples.add_all(group_samples(some, findings, live))
     return samples.text().decode()
 
 
@@ -247,35 +280,224 @@ def oldest_unread_s(rows: ArrowTable) -> Iterator[tuple[str, float]]:
     yield from sorted(zip(*(column.to_pylist() for column in sums.itercolumns()), strict=True))
 
 
-def group_samples(examination: Examination) -> Iterator[tuple[str, Sample]]:
-    """Yield the samples of one group, except those of its lag."""
-    history = examination.history
-    group = {"group": history.name}
-    r, last = history.recorded, history.last
-    if last >= 0:
-        g = history.generations
-        members = {"consumergroup": history.name}
-        yield "kafka_consumergroup_members", (members, int(g.n_members[last]))
-        yield "holdfast_group_generation", (group, int(g.number[last]))
-        yield "holdfast_group_kind", ({**group, "kind": history.kind.name}, 1)
-        for role, count in sorted(history.roles.items()):
+_named_kind = lru_cache(maxsize=1024)(kind_of)
+
+
+def group_samples(
+    some: SomeGroups, findings: StoredFindings, live: Mapping[str, LiveGroup | None]
+) -> Iterator[tuple[str, Sample]]:
+    """Yield the samples of some groups except those of their lag, one group after the other."""
+    rows, of = some.rows("generations")
+    settled = read_generations(rows, of)
+    present = _Present(some, rows, of, settled)
+    past, active = _Past(some), _active(some, findings)
+    for i, name in enumerate(some.groups):
+        group = {"group": name}
+        if present.last[i] >= 0:
+            yield from present.of(i, name, group, live.get(name))
+        yield from past.of(i, group)
+        for code, severity, n in active.get(i, ()):
+            yield "holdfast_group_findings", ({**group, "code": code, "severity": severity}, n)
+
+
+class _Present:
+    """Columns about the last generation of each group."""
+
+    def __init__(self, some: SomeGroups, rows: DecodedRows, of: I64, settled: Settlements):
+        _, self.last = first_and_last(settled, len(some.groups))
+        self.n_members, self.number, self.at_ms = (
+            values_at(column, self.last).tolist()
+            for column in (settled.n_members, settled.number, settled.at_ms)
+        )
+        self.state = texts_at(rows, "state", settled, self.last, "")
+        self.kind = _kinds(rows, of, len(self.last))
+        index = assignment_index(some, settled)
+        is_now = (index >= 0) & (index == self.last[some.rows("assignments")[1]])
+        self.unowned = owned_partitions(some, index >= 0) - owned_partitions(some, is_now)
+        self.roles = _roles(some, is_now)
+
+    def of(
+        self, i: int, name: str, group: dict[str, str], live: LiveGroup | None
+    ) -> Iterator[tuple[str, Sample]]:
+        """Yield the samples of a group."""
+        state = self.state[i] if live is None else live.state_after(self.state[i])
+        yield "kafka_consumergroup_members", ({"consumergroup": name}, self.n_members[i])
+        yield "holdfast_group_generation", (group, self.number[i])
+        yield "holdfast_group_kind", ({**group, "kind": self.kind[i]}, 1)
+        for role, count in sorted(self.roles.get(i, {}).items()):
             yield "holdfast_group_assigned", ({**group, "role": role}, count)
-        yield "holdfast_group_state", ({**group, "state": history.state_now}, 1)
-        yield "holdfast_group_last_rebalance_timestamp_seconds", (group, g.at_ms[last] / 1000)
-        unowned = int((history.owner_at(last) == -1).sum())
-        yield "holdfast_group_unowned_partitions", (group, unowned)
-    for cause in sorted(set(r.cause) - {"first_seen"}):
-        count = r.cause.count(cause)
-        labels = {**group, "cause": cause or "unknown"}
-        yield "holdfast_group_rebalances_total", (labels, count)
-    if (moved := r.n_moved) is not None:
-        yield "holdfast_group_partitions_moved_total", (group, moved)
-    if (avoidable := r.total("n_avoidable_moves")) is not None:
-        yield "holdfast_group_avoidable_moves_total", (group, avoidable)
-    for bound, column in (("lower", r.downtime_lower_s), ("upper", r.downtime_upper_s)):
-        if not np.isnan(column).all():
-            total = round(float(np.nansum(column)), 3)
-            yield f"holdfast_group_downtime_{bound}_seconds_total", (group, total)
-    counts = Counter((f.code, str(f.severity)) for f in examination.findings if f.is_active)
-    for (code, severity), count in sorted(counts.items()):
-        yield "holdfast_group_findings", ({**group, "code": code, "severity": severity}, count)
+        yield "holdfast_group_state", ({**group, "state": state}, 1)
+        last_s = self.at_ms[i] / 1000
+        yield "holdfast_group_last_rebalance_timestamp_seconds", (group, last_s)
+        yield "holdfast_group_unowned_partitions", (group, int(self.unowned[i]))
+
+
+def _kinds(generations: Any, of: I64, n: int) -> list[str]:
+    """Return the kind of each group, by its last generation with members."""
+    order = np.lexsort((generations.ints("log_offset"), generations.times_ms("timestamp"), of))
+    peopled = order[generations.ints("n_members", 0)[order] != 0]
+    last = np.full(n, -1, np.int64)
+    last[of[peopled]] = peopled
+    named = last[last >= 0]
+    group_type = generations.texts("group_type", "", named)
+    others = (generations.texts(name, None, named) for name in ("protocol_type", "protocol"))
+    found = np.full(n, CLASSIC.name, object)
+    words = zip(group_type, *others, strict=True)
+    found[last >= 0] = [_named_kind(*one).name for one in words]
+    kinds: list[str] = found.tolist()
+    return kinds
+
+
+def _roles(some: SomeGroups, counted: Mask) -> dict[int, dict[str, int]]:
+    """Return the partitions or tasks of each group in some rows of ``assignments``, by role."""
+    rows, of = some.rows("assignments")
+    role, roles = rows.codes("role")
+    parent, _ = rows.lists("partitions")
+    found: dict[int, dict[str, int]] = {}
+    keys = (of[parent] * (len(roles) + 1) + role[parent] + 1)[counted[parent]]
+    for key, count in zip(*(a.tolist() for a in np.unique(keys, return_counts=True)), strict=True):
+        group, at = divmod(key, len(roles) + 1)
+        name, own = "active" if at == 0 else roles[at - 1], found.setdefault(group, {})
+        own[name] = own.get(name, 0) + count
+    return found
+
+
+class _Past:
+    """Columns about the rebalances of each group, of all time."""
+
+    def __init__(self, some: SomeGroups):
+        rows, of = some.rows("rebalances")
+        n = len(some.groups)
+        order = np.lexsort((rows.ints("generation"), rows.times_ms("timestamp"), of))
+        of = of[order]
+        self.causes = _causes(rows, order, of)
+        self.moved = _totals(rows.ints("n_moved")[order], of, n)
+        gaps = _totals(rows.ints("n_moved_through_gap")[order], of, n)
+        self.moved = np.where(self.moved < 0, -1, self.moved + np.maximum(gaps, 0))
+        self.avoidable = _totals(rows.ints("n_avoidable_moves")[order], of, n)
+        self.downtime_s = {
+            bound: _known_sums(column[order], of, n)
+            for bound, column in zip(("lower", "upper"), downtime_bounds_s(rows), strict=True)
+        }
+
+    def of(self, i: int, group: dict[str, str]) -> Iterator[tuple[str, Sample]]:
+        """Yield the samples of a group."""
+        for cause, count in self.causes.get(i, ()):
+            labels = {**group, "cause": cause or "unknown"}
+            yield "holdfast_group_rebalances_total", (labels, count)
+        if self.moved[i] >= 0:
+            yield "holdfast_group_partitions_moved_total", (group, int(self.moved[i]))
+        if self.avoidable[i] >= 0:
+            yield "holdfast_group_avoidable_moves_total", (group, int(self.avoidable[i]))
+        for bound, column in self.downtime_s.items():
+            if not np.isnan(column[i]):
+                total = round(float(column[i]), 3)
+                yield f"holdfast_group_downtime_{bound}_seconds_total", (group, total)
+
+
+def _causes(rows: Any, order: I64, of: I64) -> dict[int, list[tuple[str, int]]]:
+    """Return how many rebalances of each group have each cause, without the first generation."""
+    code, names = rows.codes("cause")
+    texts = ["", *names]
+    found: dict[int, Counter[str]] = {}
+    keys = of * len(texts) + code[order] + 1
+    for key, count in zip(*(a.tolist() for a in np.unique(keys, return_counts=True)), strict=True):
+        group, at = divmod(key, len(texts))
+        if texts[at] != "first_seen":
+            found.setdefault(group, Counter())[texts[at]] += count
+    return {group: sorted(counts.items()) for group, counts in found.items()}
+
+
+def _totals(column: I64, of: I64, n: int) -> I64:
+    """Return the sum of each group's known counts; -1 if none is known."""
+    known = column >= 0
+    total = np.zeros(n, np.int64)
+    np.add.at(total, of[known], column[known])
+    total[np.bincount(of[known], minlength=n) == 0] = -1
+    return total
+
+
+def _known_sums(column: F64, of: I64, n: int) -> F64:
+    """Return the sum of each group's known values; NaN if none is known."""
+    total = group_sums(of, np.nan_to_num(column, nan=0.0), n)
+    total[np.bincount(of[~np.isnan(column)], minlength=n) == 0] = np.nan
+    return total
+
+
+def _active(some: SomeGroups, findings: StoredFindings) -> dict[int, list[tuple[str, str, int]]]:
+    """Return how often each group has each active finding, sorted."""
+    rows = findings.grouped.of_groups(some.groups).rows
+    rows = rows.filter(rows["ended_timestamp"].is_null())
+    counted = rows.group_by(["group", "code", "severity"]).aggregate([([], "count_all")])
+    row_of = {name: i for i, name in enumerate(some.groups)}
+    found: dict[int, list[tuple[str, str, int]]] = {}
+    for row in counted.to_pylist():
+        one = (row["code"], row["severity"], row["count_all"])
+        found.setdefault(row_of[row["group"]], []).append(one)
+    return {i: sorted(every) for i, every in found.items()}
+
+
+_PIECE_BYTES: Final = 1 << 16
+_HEAD: Final = b"# HELP "
+
+
+class MetricsFile:
+    """A complete text, which is deleted with this object."""
+
+    def __init__(self, file: IO[bytes], n_bytes: int):
+        self._file, self.n_bytes = file, n_bytes
+        weakref.finalize(self, file.close)
+
+    def pieces(self) -> Iterator[bytes]:
+        """Yield the text; several readers may do so at one time."""
+        for at in range(0, self.n_bytes, _PIECE_BYTES):
+            yield os.pread(self._file.fileno(), min(_PIECE_BYTES, self.n_bytes - at), at)
+
+
+def write_metrics(
+    tables: Tables, groups: Sequence[str], *, client_ids: bool = False
+) -> Iterator[MetricsFile | None]:
+    """Write the text of groups whose findings are stored; yield None after each part of them.
+
+    The last value is the file. ``client_ids`` as of :func:`exposition`.
+    """
+    metrics = shown_metrics(client_ids=client_ids)
+    with ExitStack() as stack:
+        files = {
+            name: stack.enter_context(tempfile.TemporaryFile(prefix="holdfast-"))
+            for name in metrics
+        }
+        head = Samples(metrics.values())
+        head.add_all(table_samples(tables))
+        _append(files, head.text())
+        for some in tables.parts(groups):
+            _append(files, _part(some, client_ids=client_ids))
+            yield None
+        yield _joined(list(files.values()))
+
+
+def _part(some: SomeGroups, *, client_ids: bool) -> bytes:
+    samples = Samples(shown_metrics(client_ids=client_ids).values())
+    samples.add_all(lag_samples(some.table("lag").rows, client_ids=client_ids))
+    samples.add_all(group_samples(some, stored_findings(some, NOT_KNOWN), {}))
+    return samples.text()
+
+
+def _append(files: dict[str, Any], text: bytes) -> None:
+    """Append the samples of each metric to its file; the first one keeps its head."""
+    for family in text.split(b"\n" + _HEAD):
+        lines = family.removeprefix(_HEAD)
+        if lines:
+            file = files[lines.split(b" ", 1)[0].decode()]
+            samples = lines.split(b"\n", 2)[2] if file.tell() else _HEAD + lines
+            file.write(samples.removesuffix(b"\n") + b"\n")
+
+
+def _joined(files: Sequence[IO[bytes]]) -> MetricsFile:
+    whole = tempfile.TemporaryFile(prefix="holdfast-")  # noqa: SIM115 - closed with the object
+    for file in files:
+        file.seek(0)
+        while piece := file.read(_PIECE_BYTES):
+            whole.write(piece)
+    whole.flush()
+    return MetricsFile(whole, whole.tell())

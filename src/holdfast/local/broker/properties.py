@@ -70,12 +70,7 @@ def has_kraft(kafka: str) -> bool:
 
 
 def check(settings: BrokerSettings) -> None:
-    """Refuse settings that make no cluster.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Refuse settings that make no cluster."""
     if settings.brokers not in (1, 3):
         raise ConfigError(f"brokers: 1 or 3, not {settings.brokers}")
     port = settings.port

@@ -59,10 +59,7 @@ class ConnectAssignment:
 
 
 def decode_connect_metadata(data: bytes) -> ConnectMetadata:
-    """Read a worker's metadata.
-
-    References: KIP-415, "Public Interfaces".
-    """
+    """Read a worker's metadata."""
     reader = Reader(data, METADATA)
     version = reader.leading_version(HIGHEST_VERSION)
     return ConnectMetadata(
@@ -74,10 +71,7 @@ def decode_connect_metadata(data: bytes) -> ConnectMetadata:
 
 
 def decode_connect_assignment(data: bytes) -> ConnectAssignment:
-    """Read a worker's assignment, or the allocation in its metadata.
-
-    References: KIP-415, "Public Interfaces".
-    """
+    """Read a worker's assignment, or the allocation in its metadata."""
     reader = Reader(data, ASSIGNMENT)
     version = reader.leading_version(HIGHEST_VERSION)
     return ConnectAssignment(

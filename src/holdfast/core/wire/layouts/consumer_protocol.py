@@ -17,15 +17,13 @@ out the fields that the requested version does not have, as Kafka does.
 
 **Strategy.** Reading keeps the order of the wire. Writing gives the bytes that Kafka's own client
 writes: topics sorted, owned partitions sorted by topic and partition, and assigned partitions
-grouped by topic in the order met. :func:`subscription_decoder` caches the last block of topics,
-since the members of a group usually subscribe to the same ones.
+grouped by topic in the order met.
 
 References: KIP-429 (v1), KAFKA-13715 (v2), KIP-881 (v3).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from holdfast.core.model.limits import NO_GENERATION
@@ -72,31 +70,14 @@ def decode_subscription(data: bytes) -> Subscription:
     """Read a ConsumerProtocolSubscription."""
     reader = Reader(data, SUBSCRIPTION)
     version = reader.leading_version(HIGHEST_VERSION)
-    return _read_after_topics(reader, version, reader.strings("topics"))
-
-
-def subscription_decoder() -> Callable[[bytes], Subscription]:
-    """Return a reader of many subscriptions, which reads topics that repeat the last ones once.
-
-    A block of topics is compared byte for byte, so the result is always that of
-    :func:`decode_subscription`. A failure keeps the cached topics.
-    """
-    block: bytes = b""
-    topics: tuple[str, ...] = ()
-
-    def decode(data: bytes) -> Subscription:
-        nonlocal block, topics
-        reader = Reader(data, SUBSCRIPTION)
-        version = reader.leading_version(HIGHEST_VERSION)
-        start = reader.pos
-        if block and data.startswith(block, start):
-            reader.pos = start + len(block)
-            return _read_after_topics(reader, version, topics)
-        found = reader.strings("topics")
-        block, topics = data[start : reader.pos], found
-        return _read_after_topics(reader, version, found)
-
-    return decode
+    return Subscription(
+        version=version,
+        topics=reader.strings("topics"),
+        user_data=reader.nullable_bytes("user_data"),
+        owned=reader.topic_partitions("owned_partitions") if version >= 1 else (),
+        generation=reader.int32("generation_id") if version >= 2 else NO_GENERATION,
+        rack=reader.nullable_string("rack_id") if version >= 3 else None,
+    )
 
 
 def decode_assignment(data: bytes) -> AssignmentMessage:
@@ -171,17 +152,6 @@ def _assigned_block(partitions: TopicPartitions, version: int) -> bytes:
     writer = Writer(ASSIGNMENT, version)
     writer.array(merge_topics(partitions), "assigned_partitions", write_topic_partitions)
     return writer.done()
-
-
-def _read_after_topics(reader: Reader, version: int, topics: tuple[str, ...]) -> Subscription:
-    return Subscription(
-        version=version,
-        topics=topics,
-        user_data=reader.nullable_bytes("user_data"),
-        owned=reader.topic_partitions("owned_partitions") if version >= 1 else (),
-        generation=reader.int32("generation_id") if version >= 2 else NO_GENERATION,
-        rack=reader.nullable_string("rack_id") if version >= 3 else None,
-    )
 
 
 def _start(schema: str, version: int) -> Writer:

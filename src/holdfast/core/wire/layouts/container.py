@@ -38,7 +38,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import IntFlag
 from typing import NamedTuple
 
 from holdfast.core.model.limits import INT32_MAX, NO_GENERATION
@@ -77,27 +76,11 @@ MOST_FAILED = 100
 """Failed resources that a member reports at most, and that a leader reads of it."""
 
 
-class ClaimFlag(IntFlag):
-    """Optional fields of a claim; bits 0 and 1 are :class:`Leaving`."""
-
-    ALREADY_REVOKED = 4
-    ASSIGNOR_DATA = 8
-    FAILED = 16
-    AGE = 32
-    LOCATION = 64
-
-
-class VerdictFlag(IntFlag):
-    """Optional fields of a verdict."""
-
-    REVOKED = 2
-    DELAY = 4
-    PLANNED = 8
-
-
-_ALREADY_REVOKED, _ASSIGNOR_DATA, _FAILED, _AGE, _LOCATION = map(int, ClaimFlag)
-_REVOKED, _DELAY, _PLANNED = map(int, VerdictFlag)
-_CLAIM_FLAGS, _VERDICT_FLAGS = sum(ClaimFlag), sum(VerdictFlag)
+# The flags of optional fields: of a claim, beside the two bits of Leaving, and of a verdict.
+_ALREADY_REVOKED, _ASSIGNOR_DATA, _FAILED, _AGE, LOCATION_FLAG = 4, 8, 16, 32, 64
+_CLAIM_FLAGS = LEAVING_BITS | _ALREADY_REVOKED | _ASSIGNOR_DATA | _FAILED | _AGE | LOCATION_FLAG
+_REVOKED, _DELAY, _PLANNED = 2, 4, 8
+_VERDICT_FLAGS = _REVOKED | _DELAY | _PLANNED
 
 
 class FailedPartitions(NamedTuple):
@@ -160,8 +143,6 @@ def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberS
     lenient : bool
         True: user data without a readable frame are ignored, since a leader must not fail on the
         bytes of one member. A broken message still fails.
-
-    References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     message = decode_subscription(data)
     if message.user_data:
@@ -179,10 +160,7 @@ def decode_member_subscription(data: bytes, *, lenient: bool = False) -> MemberS
 
 
 def encode_member_subscription(value: MemberSubscription) -> bytes:
-    """Write a member's subscription as a ConsumerProtocolSubscription v3.
-
-    References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
-    """
+    """Write a member's subscription as a ConsumerProtocolSubscription v3."""
     return encode_subscription(
         Subscription(
             topics=value.topics,
@@ -198,8 +176,6 @@ def decode_member_assignment(data: bytes) -> MemberAssignment:
     """Read a member's assignment from a ConsumerProtocolAssignment.
 
     Without user data, only the partitions are filled.
-
-    References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
     """
     message = decode_assignment(data)
     if not message.user_data:
@@ -208,10 +184,7 @@ def decode_member_assignment(data: bytes) -> MemberAssignment:
 
 
 def encode_member_assignment(value: MemberAssignment) -> bytes:
-    """Write a member's assignment as a ConsumerProtocolAssignment v3.
-
-    References: Incremental Cooperative Rebalancing, "General Approach"; KIP-429.
-    """
+    """Write a member's assignment as a ConsumerProtocolAssignment v3."""
     revoked = None if value.revoked is None else sort_partitions(value.revoked)
     frame = _verdict_frame(value, revoked)
     return encode_assignment(AssignmentMessage(partitions=value.assigned, user_data=frame))
@@ -230,11 +203,11 @@ _FAILED_MIN = 3  # two empty names and an empty set
 
 def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
     reader = open_frame(data, SUBSCRIPTION, SUBSCRIPTION_MAGIC)
-    flags = _read_flags(reader, LEAVING_BITS | _CLAIM_FLAGS)
+    flags = _read_flags(reader, _CLAIM_FLAGS)
     if flags & LEAVING_BITS not in LEAVING:
         reader.fail(Reason.OUT_OF_RANGE, "flags", reader.pos - 1, f"{flags}")
     nonce = reader.uvarint("nonce")
-    location = _read_location(reader) if flags & _LOCATION else b""
+    location = _read_location(reader) if flags & LOCATION_FLAG else b""
     age_ms = _read_ms(reader, "state_age_ms") if flags & _AGE else 0
     already_revoked: TopicPartitions = ()
     if flags & _ALREADY_REVOKED:
@@ -267,7 +240,7 @@ def _claim_frame(value: MemberSubscription) -> bytes:
         | _FAILED * bool(value.failed)
         | _ASSIGNOR_DATA * (value.assignor_data is not None)
         | _AGE * (value.state_age_ms != 0)
-        | _LOCATION * (value.location != b"")
+        | LOCATION_FLAG * (value.location != b"")
     )
     writer = start_frame(SUBSCRIPTION, SUBSCRIPTION_MAGIC)
     writer.int8(flags, "flags")
@@ -425,16 +398,14 @@ class _Counter:
             self.partitions -= count
             reader.skip(4 * count, "partitions")
         size = reader.int32("user_data")
-        if 0 < size <= reader.n_left and not self.is_over:
-            self._frame(reader.data[reader.pos : reader.pos + size])
-
-    def _frame(self, data: bytes) -> None:
-        if not data.startswith(ASSIGNMENT_MAGIC):
+        if self.is_over or not reader.data.startswith(ASSIGNMENT_MAGIC, reader.pos):
             return
-        reader = open_frame(data, ASSIGNMENT, ASSIGNMENT_MAGIC)
-        flags = reader.int8("flags")
-        if flags & VerdictFlag.REVOKED:
-            self._sets(reader)
+        if len(ASSIGNMENT_MAGIC) < size <= reader.n_left:
+            frame = open_frame(
+                reader.data[reader.pos : reader.pos + size], ASSIGNMENT, ASSIGNMENT_MAGIC
+            )
+            if frame.int8("flags") & _REVOKED:
+                self._sets(frame)
 
     def _sets(self, reader: Reader) -> None:
         count = reader.compact_count("revoked", _TOPIC_SET_MIN) or 0

@@ -22,9 +22,9 @@ version  Subscription                                  Assignment
 * The timeout is in ms, 0 to 2**31 - 1; 0 means no timeout. A negative timeout is refused.
 * A version above 3 is read as 3, and bytes after the last known field are ignored.
 
-**Strategy.** These messages are the document's reference, for ``holdfast decode`` and ``encode``.
-No member uses them: in every group, of :class:`holdfast.Worker` too, the same content is in
-:mod:`holdfast.core.wire.layouts.container`. Only a worker writes ``PartitionAssignorData``.
+**Strategy.** These messages are the document's reference, and are only read, by ``holdfast
+decode``. No member uses them: in every group, of :class:`holdfast.Worker` too, the same content is
+in :mod:`holdfast.core.wire.layouts.container`.
 
 References: Incremental Cooperative Rebalancing: Support and Policies, Designs I, II and III.
 """
@@ -36,8 +36,6 @@ from dataclasses import dataclass
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader, read_topic_partitions
-from holdfast.core.wire.one.reasons import Reason
-from holdfast.core.wire.one.writer import Writer, write_string, write_topic_partitions
 
 DESIGN_SUBSCRIPTION = "DesignSubscription"
 DESIGN_ASSIGNMENT = "DesignAssignment"
@@ -77,16 +75,6 @@ def decode_design_subscription(data: bytes) -> DesignSubscription:
     )
 
 
-def encode_design_subscription(value: DesignSubscription) -> bytes:
-    """Write the document's Subscription."""
-    writer = Writer(DESIGN_SUBSCRIPTION, int(value.design))
-    writer.int16(value.design, "version")
-    writer.array(value.topics, "subscribe_topics", write_string)
-    writer.bytes_(value.assignor_data, "partition_assignor_data", nullable=True)
-    _write_list(writer, value.assigned, "assigned_topic_partitions")
-    return writer.done()
-
-
 def decode_design_assignment(data: bytes) -> DesignAssignment:
     """Read the document's Assignment."""
     reader = Reader(data, DESIGN_ASSIGNMENT)
@@ -99,26 +87,9 @@ def decode_design_assignment(data: bytes) -> DesignAssignment:
     )
 
 
-def encode_design_assignment(value: DesignAssignment) -> bytes:
-    """Write the document's Assignment."""
-    writer = Writer(DESIGN_ASSIGNMENT, int(value.design))
-    writer.int16(value.design, "version")
-    _write_list(writer, value.assigned, "assigned_topic_partitions")
-    _write_list(writer, value.revoked, "revoke_topic_partitions")
-    if value.design is not Design.SIMPLE:
-        writer.delay_ms(value.timeout_ms, "scheduled_rebalance_timeout")
-    elif value.timeout_ms:
-        writer.fail(Reason.OUT_OF_RANGE, "scheduled_rebalance_timeout", "Design I has none")
-    return writer.done()
-
-
 def _read_design(reader: Reader) -> Design:
     return Design(reader.leading_version(int(Design.INCREMENTAL), int(Design.SIMPLE)))
 
 
 def _read_list(reader: Reader, field: str) -> TopicPartitions | None:
     return reader.nullable_array(field, read_topic_partitions, TOPIC_PARTITIONS_MIN)
-
-
-def _write_list(writer: Writer, value: TopicPartitions | None, field: str) -> None:
-    writer.array(value, field, write_topic_partitions, nullable=True)

@@ -79,8 +79,6 @@ def decode_key(key: bytes | None) -> Record:
     WireError
         ``unknown-type`` for a type that this version of holdfast does not know; else the key
         does not follow its schema.
-
-    References: KIP-848, "Records".
     """
     reader = Reader(b"" if key is None else key, RECORD_KEY)
     if key is None:

@@ -52,10 +52,7 @@ NO_CLAIMS = StickyUserData(partitions=())
 
 
 def decode_sticky_user_data(data: bytes) -> StickyUserData:
-    """Read the user data of the ``sticky`` assignor: v1, else v0.
-
-    References: KIP-341, "Public Interfaces".
-    """
+    """Read the user data of the ``sticky`` assignor: v1, else v0."""
     reader = Reader(data, STICKY, 0)
     partitions = reader.topic_partitions("previous_assignment")
     if reader.n_left < 4:
@@ -67,8 +64,6 @@ def encode_sticky_user_data(value: StickyUserData, version: int = 1) -> bytes:
     """Write the user data of the ``sticky`` assignor; v0 has no generation.
 
     Kafka writes topics in the order of a hash table; holdfast writes them in the order given.
-
-    References: KIP-54 (v0), KIP-341 (v1).
     """
     writer = Writer(STICKY, version)
     if version not in (0, 1):

@@ -77,8 +77,6 @@ def decode_subscriptions(
     cooperative : bool
         Whether claims are in the subscription (True) or in sticky user data. If one has none, the
         other is tried, because a group in the middle of an upgrade has members of both kinds.
-
-    References: KIP-429, "Consumer protocol".
     """
     keep_freed_memory()
     blocks = TopicBlocks(table)

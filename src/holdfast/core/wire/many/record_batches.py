@@ -124,8 +124,6 @@ def read_batches(data: bytes, start: int, unpack: Unpack) -> LogRecords:
     -----
     Cost: two short loops in Python, one step a batch and one a record of a batch that has several;
     the rest is O(bytes) in NumPy.
-
-    References: KIP-98.
     """
     at = _batch_positions(data)
     buffer = padded(np.frombuffer(data, np.uint8))

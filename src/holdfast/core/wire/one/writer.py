@@ -17,7 +17,6 @@ from struct import error as StructError  # noqa: N812 - `error` is the name of t
 from typing import NoReturn, TypeVar
 from uuid import UUID
 
-from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.wire.one.reasons import (
     INT8,
     INT16,
@@ -84,12 +83,6 @@ class Writer:
     def uuid(self, value: UUID) -> None:
         """Write sixteen bytes."""
         self._out += value.bytes
-
-    def delay_ms(self, value: int, field: str) -> None:
-        """Write four bytes of ms; less than 0, or more than an int32, is refused."""
-        if not 0 <= value <= INT32_MAX:
-            self.fail(Reason.OUT_OF_RANGE, field, f"{value} ms is not 0 to {INT32_MAX}")
-        self.int32(value, field)
 
     def _fixed(self, layout: Struct, value: int, field: str) -> None:
         try:

@@ -1,49 +1,49 @@
-"""Examine a fleet: findings of every group, worst group first, and the same as JSON.
+"""The doctor: verdicts on the groups of a fleet, the worst group first, and the same as JSON.
 
 **Rules.** The JSON follows ``doctor.schema.json``, which is published in ``docs/``. Group names in
 it are raw (JSON quotes them); texts are visible text. A fleet may be large: the rows of some groups
 are in memory at one time (:meth:`~holdfast.fleet.tables.reading.Tables.parts`), and verdicts are
-passed on one by one.
+passed on one by one. Of a group that a report does not list, one row of figures is in memory.
 """
 
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
+
+import numpy as np
 
 from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
-from holdfast.fleet.analysis.findings.examination import (
-    Examination,
-    examine,
-    with_age,
-    worst_first,
-)
+from holdfast.fleet.analysis.findings.examination import Examination, examine, with_age
 from holdfast.fleet.analysis.findings.finding import Finding, Limits, few
-from holdfast.fleet.analysis.findings.stored import Examined, StoredFindings
+from holdfast.fleet.analysis.findings.stored import Examined, stored_findings
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroup, LiveGroups
-from holdfast.fleet.analysis.group.overview import Overview, overview
+from holdfast.fleet.analysis.group.overview import Overview, joined, overview
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
-from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age, window_end_ms
+from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age, polls_text, window_end_ms
 from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
-from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.reading import GroupTables, SomeGroups, Tables, sort_rows
+from holdfast.fleet.tables.reading import SomeGroups, Tables
 
 SCHEMA_VERSION = 1
+MOST_LISTED: Final = 500
+"""Groups that a report lists, each with its figures and the codes of its findings."""
+
 Track: TypeAlias = Callable[[Sequence[str]], Iterable[str]]
 """Iterates over names of groups and may show progress; ``iter`` shows nothing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
-    """Result for a group: its heading (:func:`summary`) and its findings, worst first.
+    """Result for a group: its heading, as in the JSON, and its findings, worst first.
 
     ``n_owned`` is the largest number of partitions with an owner at once: costs are printed per
     partition.
@@ -53,28 +53,16 @@ class Verdict:
     findings: tuple[Finding, ...]
     n_owned: int
 
-    @classmethod
-    def of(cls, examination: Examination) -> Verdict:
-        """Return the verdict on an examined group."""
-        history = examination.history
-        heading = summary(history)
-        return cls(heading=heading, findings=examination.findings, n_owned=max(history.n_owned, 1))
-
 
 SortKey: TypeAlias = tuple[int, float, str]
-"""What groups are sorted by (:func:`worst_first`)."""
+"""What groups are sorted by (:func:`~holdfast.fleet.analysis.findings.examination.worst_first`)."""
 
 Ranked: TypeAlias = tuple[SortKey, Callable[[], Verdict]]
 """The sort key of a group, and a function that makes its verdict before the next group comes."""
 
 
-def worst_of(found: Iterable[Examination], most: int | None = None) -> list[Verdict]:
-    """Return verdicts on groups, the worst first; ``most`` of them, or all."""
-    return worst_ranked(map(as_ranked, found), most)
-
-
 def worst_ranked(found: Iterable[Ranked], most: int | None = None) -> list[Verdict]:
-    """Return verdicts on groups, as :func:`worst_of`.
+    """Return verdicts on groups, the worst first; ``most`` of them, or all.
 
     Notes
     -----
@@ -91,96 +79,78 @@ def worst_ranked(found: Iterable[Ranked], most: int | None = None) -> list[Verdi
     return [verdict for _, verdict in kept]
 
 
-def as_ranked(examination: Examination) -> Ranked:
-    """Return the sort key of an examined group, and its verdict."""
-    return worst_first(examination), partial(Verdict.of, examination)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ExaminedFleet:
+    """Groups with their findings.
 
-
-def ranked(
-    tables: Tables,
-    groups: Sequence[str] | None = None,
-    last_ms: int | None = None,
-    *,
-    since_ms: int | None = None,
-    live: LiveGroups = NOT_QUERIED,
-    track: Track = iter,
-    source: GivenSource = NOT_KNOWN,
-    age: Age = NOT_UPDATED,
-    commits: CommitTimes | None = None,
-) -> Iterator[Ranked]:
-    """Yield groups in the given order, each with its sort key; arguments of :func:`examinations`.
-
-    If every finding is stored, headings come from whole columns, and a verdict is made when the
-    caller calls its function.
+    Parameters
+    ----------
+    figures : Overview
+        One row a group, in the order of the groups.
+    since_ms : int
+        Begin of the window in UTC milliseconds; below 0 without one.
+    polled : str
+        Text about what polls of coordinators do not show; empty for other tables.
+    codes : frozenset of str
+        Codes of all findings.
+    listed : sequence of Examination
+        The first MOST_LISTED groups.
+    worst : Examination or None
+        The group that is worst now; None without groups.
     """
-    last = last_ms if last_ms is not None else window_end_ms(tables)
-    if live is not NOT_QUERIED or Limits().are_stale(age) or not are_stored(tables, last, since_ms):
-        examined = examinations(
-            tables,
-            groups,
-            last,
-            since_ms=since_ms,
-            live=live,
-            track=track,
-            source=source,
-            age=age,
-            commits=commits,
-        )
-        yield from map(as_ranked, examined)
-        return
-    names = names_of(tables, groups, live)
-    found = (
-        one for some in tables.parts(names) for one in _ranked(some, tables, last, since_ms, source)
-    )
-    for _, one in zip(track(names), found, strict=True):
-        yield one
+
+    figures: Overview
+    since_ms: int
+    polled: str
+    codes: frozenset[str]
+    listed: Sequence[Examination]
+    worst: Examination | None
+
+    def __len__(self) -> int:
+        return len(self.figures)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the groups."""
+        found: list[str] = self.figures.names.tolist()
+        return found
+
+    @property
+    def downtime_bounds_s(self) -> tuple[float, float]:
+        """Partition-seconds of downtime, at least and at most."""
+        return _sum(self.figures.downtime_lower_s), _sum(self.figures.downtime_upper_s)
+
+    @property
+    def idle_s(self) -> tuple[float, float]:
+        """Partition-seconds without an owner in which no record waited, at least and at most."""
+        return _sum(self.figures.idle_lower_s), _sum(self.figures.idle_upper_s)
+
+    @property
+    def covered_ms(self) -> tuple[int, int] | None:
+        """First generation, and end of the window, in UTC milliseconds; None without one."""
+        known = self.figures.first_ms != 0
+        if not known.any():
+            return None
+        return int(self.figures.first_ms[known].min()), int(self.figures.end_ms[known].max())
 
 
-def _ranked(
-    some: SomeGroups, tables: Tables, last_ms: int | None, since_ms: int | None, source: GivenSource
-) -> Iterator[Ranked]:
-    begin_ms = NEVER if since_ms is None else since_ms
-    figures = overview(some, last_ms, begin_ms)
-    findings, is_polled = stored_findings(some, source), tables.is_polled
-
-    def verdict(row: int) -> Verdict:
-        heading = heading_of(figures, row, is_polled=is_polled, since_ms=begin_ms)
-        n_owned = max(int(figures.n_owned[row]), 1)
-        return Verdict(
-            heading=heading, findings=findings.of_group(some.groups[row]), n_owned=n_owned
-        )
-
-    ranks, downtime_s = findings.ranks(some.groups).tolist(), figures.downtime_s.tolist()
-    for row, name in enumerate(some.groups):
-        yield (-ranks[row], -downtime_s[row], name), partial(verdict, row)
+def _sum(values: Any) -> float:
+    """Add in the order of the groups, so that the order in which they are read does not matter."""
+    return float(np.cumsum(values)[-1]) if len(values) else 0.0
 
 
-def are_stored(tables: Tables, last_ms: int | None, since_ms: int | None) -> bool:
-    """Return whether the table ``findings`` has the findings of a window."""
-    window = Examined.of(tables)
-    return last_ms is not None and window == Examined(end_ms=last_ms, since_ms=since_ms)
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: notes of the tables are read once
+class Doctor:
+    """Examines groups of some tables in a window of time.
 
-
-def examinations(
-    tables: Tables,
-    groups: Sequence[str] | None = None,
-    last_ms: int | None = None,
-    *,
-    since_ms: int | None = None,
-    live: LiveGroups = NOT_QUERIED,
-    track: Track = iter,
-    source: GivenSource = NOT_KNOWN,
-    age: Age = NOT_UPDATED,
-    commits: CommitTimes | None = None,
-) -> Iterator[Examination]:
-    """Yield one group after the other in the given order: its history, with findings.
-
-    Findings are those of the table ``findings``, if its window is the requested one and the group's
+    Findings are those of the table ``findings``, if its window is this one and the group's
     coordinator, if it was queried, reports what the last generation has. Otherwise the group is
     examined now.
 
     Parameters
     ----------
+    groups : sequence of str, optional
+        Groups to examine, in this order; by default all of the tables and of the coordinators.
     last_ms : int, optional
         End of the window in UTC milliseconds; by default the moment at which the tables' source was
         read (:func:`~holdfast.fleet.analysis.source_times.window_end_ms`).
@@ -198,51 +168,173 @@ def examinations(
     commits : CommitTimes, optional
         Without it, no finding has the cost of a move.
     """
-    last = last_ms if last_ms is not None else window_end_ms(tables)
-    names = names_of(tables, groups, live)
-    begin_ms = NEVER if since_ms is None else since_ms
-    is_polled, is_stored = tables.is_polled, are_stored(tables, last, since_ms)
-    each = _with_findings(tables, names, source if is_stored else None)
-    for name, (stored, findings) in zip(track(names), each, strict=True):
-        history = GroupHistory(
-            stored=stored,
-            last_ms=last,
-            since_ms=begin_ms,
-            live=live.of(name),
-            source=source,
-            age=age,
-            commits=commits,
-            is_polled=is_polled,
+
+    tables: Tables
+    groups: Sequence[str] | None = None
+    last_ms: int | None = None
+    since_ms: int | None = None
+    live: LiveGroups = NOT_QUERIED
+    track: Track = iter
+    source: GivenSource = NOT_KNOWN
+    age: Age = NOT_UPDATED
+    commits: CommitTimes | None = None
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Names of the groups; one that waits for its first assignment has no record yet."""
+        if self.groups is not None:
+            return tuple(self.groups)
+        return sorted({*self.tables.groups, *self.live.names})
+
+    @cached_property
+    def _notes(self) -> Mapping[str, Any]:
+        return self.tables.newest_notes()
+
+    @cached_property
+    def end_ms(self) -> int | None:
+        """End of the window; None for tables of no time."""
+        return self.last_ms if self.last_ms is not None else window_end_ms(self.tables, self._notes)
+
+    @property
+    def begin_ms(self) -> int:
+        """Begin of the window; below 0 without one."""
+        return NEVER if self.since_ms is None else self.since_ms
+
+    @cached_property
+    def polled(self) -> str:
+        """Text about what polls of coordinators do not show; empty for other tables."""
+        return polls_text(self._notes)
+
+    @cached_property
+    def has_findings(self) -> bool:
+        """Whether the table ``findings`` has the findings of the window."""
+        if self.end_ms is None:
+            return False
+        return Examined.of(self._notes) == Examined(end_ms=self.end_ms, since_ms=self.since_ms)
+
+    @cached_property
+    def has_verdicts(self) -> bool:
+        """Whether the table ``findings`` has all findings, and no group needs to be examined."""
+        return self.has_findings and self.live is NOT_QUERIED and not Limits().are_stale(self.age)
+
+    def examinations(self) -> Iterator[Examination]:
+        """Yield one group after the other in their order: its history, with findings."""
+        progress = iter(self.track(self.names))
+        for some in self.tables.parts(self.names):
+            yield from self._examined(some, progress)
+        next(progress, None)  # its bar ends
+
+    def ranked(self) -> Iterator[Ranked]:
+        """Yield one group after the other in their order, each with its sort key.
+
+        If every finding is stored, a verdict is made when the caller calls its function.
+        """
+        progress = iter(self.track(self.names))
+        for some in self.tables.parts(self.names):
+            yield from self._ranked(some, progress)
+        next(progress, None)
+
+    def fleet(self) -> ExaminedFleet:
+        """Examine all groups for a report; without ``groups`` the worst come first."""
+        names, progress = self.names, iter(self.track(self.names))
+        parts, ranks, codes = list[Overview](), list[int](), set[str]()
+        known: dict[str, Examination] = {}
+        for some in self.tables.parts(names):
+            parts.append(self._figures(some))
+            if self.has_verdicts:
+                found = stored_findings(some, self.source)
+                ranks += found.ranks(some.groups).tolist()
+                codes |= found.codes
+                deque(zip(some.groups, progress, strict=False), maxlen=0)
+                continue
+            for one in self._examined(some, progress):
+                ranks.append(one.verdict.rank)
+                codes |= {f.code for f in one.findings}
+                if len(names) <= MOST_LISTED:
+                    known[one.history.name] = one
+        next(progress, None)
+        figures = joined(parts)
+        by_badness = figures.worst_first(np.asarray(ranks, np.int64))
+        order = by_badness if self.groups is None else np.arange(len(names))
+        listed, worst = order[:MOST_LISTED].tolist(), by_badness[:1].tolist()
+        missing = [names[i] for i in dict.fromkeys([*listed, *worst]) if names[i] not in known]
+        again = replace(self, groups=missing, last_ms=self.end_ms, track=iter)
+        known |= {one.history.name: one for one in again.examinations()}
+        return ExaminedFleet(
+            figures=figures.at(order),
+            since_ms=self.begin_ms,
+            polled=self.polled,
+            codes=frozenset(codes),
+            listed=[known[names[i]] for i in listed],
+            worst=known[names[worst[0]]] if worst else None,
         )
-        if findings is None or not history.is_as_recorded:
-            yield examine(history)
-        else:
-            yield with_age(Examination(history=history, findings=findings.of_group(name)))
 
+    def verdict(self, figures: Overview, row: int, findings: tuple[Finding, ...]) -> Verdict:
+        """Return the verdict on a group, given its row in figures, and its findings."""
+        begin_ms, end_ms = max(int(figures.first_ms[row]), self.begin_ms), int(figures.end_ms[row])
+        is_known = bool(figures.is_known[row])
+        live, n_owned = self.live.of(figures.names[row]), max(int(figures.n_owned[row]), 1)
+        upper_s = float(figures.downtime_upper_s[row])
+        heading = {
+            "group": figures.names[row],
+            "state": figures.state[row],
+            "now": None if live is None else _now(live),
+            "group_type": list(figures.group_type[row]),
+            "protocol": figures.protocol[row],
+            "members": int(figures.n_members[row]),
+            "partitions": int(figures.n_partitions[row]),
+            "generation": int(figures.generation[row]) if is_known else None,
+            "window": {
+                "from": moment(begin_ms) if is_known else None,
+                "to": moment(end_ms) if is_known else None,
+            },
+            "polled": bool(self.polled),
+            "rebalances": int(figures.n_rebalances[row]),
+            "downtime_seconds": _rounded(upper_s / n_owned),
+            "cost_partition_seconds": _bounds(figures.downtime_lower_s[row], upper_s),
+            "idle_partition_seconds": _bounds(figures.idle_lower_s[row], figures.idle_upper_s[row]),
+        }
+        return Verdict(heading=heading, findings=findings, n_owned=n_owned)
 
-def _with_findings(
-    tables: Tables, groups: Sequence[str], source: GivenSource | None
-) -> Iterator[tuple[GroupTables, StoredFindings | None]]:
-    """Yield the rows of each group, and the stored findings for a source."""
-    for some in tables.parts(groups):
-        findings = None if source is None else stored_findings(some, source)
-        for stored in some.each():
-            yield stored, findings
+    def _figures(self, some: SomeGroups) -> Overview:
+        return overview(some, self.end_ms, self.begin_ms)
 
+    def _examined(self, some: SomeGroups, progress: Iterator[str]) -> Iterator[Examination]:
+        """Examine groups that were read together."""
+        found = stored_findings(some, self.source) if self.has_findings else None
+        for stored, _ in zip(some.each(), progress, strict=False):
+            history = GroupHistory(
+                stored=stored,
+                last_ms=self.end_ms,
+                since_ms=self.begin_ms,
+                live=self.live.of(stored.group),
+                source=self.source,
+                age=self.age,
+                commits=self.commits,
+            )
+            if found is None or not history.is_as_recorded:
+                yield examine(history)
+            else:
+                findings = found.of_group(history.name)
+                yield with_age(Examination(history=history, findings=findings))
 
-def stored_findings(some: SomeGroups, source: GivenSource) -> StoredFindings:
-    """Return the stored findings of some groups, for a source."""
-    return StoredFindings.of(sort_rows(some.table("findings").rows, TABLES["findings"]), source)
+    def _ranked(self, some: SomeGroups, progress: Iterator[str]) -> Iterator[Ranked]:
+        """Yield groups that were read together, each with its sort key."""
+        figures = self._figures(some)
+        downtime_s = figures.downtime_s.tolist()
 
+        def one(row: int, rank: int, findings: Callable[[], tuple[Finding, ...]]) -> Ranked:
+            key = -rank, -downtime_s[row], some.groups[row]
+            return key, lambda: self.verdict(figures, row, findings())
 
-def names_of(
-    tables: Tables, groups: Sequence[str] | None, live: LiveGroups = NOT_QUERIED
-) -> Sequence[str]:
-    """Return names of the requested groups; for None all of the tables and of the coordinators.
-
-    A group that waits for its first assignment has no record yet.
-    """
-    return sorted({*tables.groups, *live.names}) if groups is None else tuple(groups)
+        if not self.has_verdicts:
+            for row, examined in enumerate(self._examined(some, progress)):
+                yield one(row, examined.verdict.rank, partial(getattr, examined, "findings"))
+            return
+        found = stored_findings(some, self.source)
+        ranks = found.ranks(some.groups).tolist()
+        for row, (group, _) in enumerate(zip(some.groups, progress, strict=False)):
+            yield one(row, ranks[row], partial(found.of_group, group))
 
 
 def to_json(verdicts: Iterable[Verdict]) -> dict[str, Any]:
@@ -254,80 +346,6 @@ def group_json(verdict: Verdict) -> dict[str, Any]:
     """Return the element of ``groups`` of the document."""
     findings = [_finding(f, verdict.n_owned) for f in verdict.findings]
     return {**verdict.heading, "findings": findings}
-
-
-def summary(history: GroupHistory) -> dict[str, Any]:
-    """Return the heading of a group: state, protocol, members, generation, window, cost."""
-    g, r, last = history.generations, history.rebalances, history.last
-    is_known = last >= 0
-    return _heading(
-        group=history.name,
-        state=history.recorded_state,
-        now=None if history.live is None else _now(history.live),
-        group_type=history.group_type,
-        protocol=g.protocol[last] if is_known else "",
-        members=int(g.n_members[last]) if is_known else 0,
-        partitions=history.n_partitions,
-        generation=int(g.number[last]) if is_known else None,
-        window_ms=(history.begin_ms, history.end_ms) if is_known else None,
-        polled=history.is_polled,
-        rebalances=history.n_rebalances,
-        downtime_s=history.downtime_s,
-        cost_s=r.total_downtime_s,
-        idle_s=r.idle_s,
-    )
-
-
-def heading_of(
-    figures: Overview, row: int, *, is_polled: bool, since_ms: int = NEVER
-) -> dict[str, Any]:
-    """Return the heading of a group that no coordinator was queried about, as :func:`summary`."""
-    is_known = bool(figures.is_known[row])
-    begin_ms = max(int(figures.first_ms[row]), since_ms)
-    upper_s = float(figures.downtime_upper_s[row])
-    return _heading(
-        group=figures.names[row],
-        state=figures.state[row],
-        now=None,
-        group_type=figures.group_type[row],
-        protocol=figures.protocol[row],
-        members=int(figures.n_members[row]),
-        partitions=int(figures.n_partitions[row]),
-        generation=int(figures.generation[row]) if is_known else None,
-        window_ms=(begin_ms, int(figures.end_ms[row])) if is_known else None,
-        polled=is_polled,
-        rebalances=int(figures.n_rebalances[row]),
-        downtime_s=upper_s / max(int(figures.n_owned[row]), 1),
-        cost_s=(float(figures.downtime_lower_s[row]), upper_s),
-        idle_s=(float(figures.idle_lower_s[row]), float(figures.idle_upper_s[row])),
-    )
-
-
-def _heading(
-    *,
-    group_type: Sequence[str],
-    window_ms: tuple[int, int] | None,
-    polled: bool,
-    rebalances: int,
-    downtime_s: float,
-    cost_s: tuple[float, float],
-    idle_s: tuple[float, float],
-    **first: Any,
-) -> dict[str, Any]:
-    """Return a heading with its keys in their order."""
-    names = ("group", "state", "now")
-    begin, end = (None, None) if window_ms is None else map(moment, window_ms)
-    return {
-        **{name: first.pop(name) for name in names},
-        "group_type": list(group_type),
-        **first,
-        "window": {"from": begin, "to": end},
-        "polled": polled,
-        "rebalances": rebalances,
-        "downtime_seconds": _rounded(downtime_s),
-        "cost_partition_seconds": _bounds(*cost_s),
-        "idle_partition_seconds": _bounds(*idle_s),
-    }
 
 
 def _now(live: LiveGroup) -> dict[str, Any]:

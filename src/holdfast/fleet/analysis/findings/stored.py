@@ -3,7 +3,7 @@
 **Rules.** A stored finding is
 of its batch: its window ends when the batch's source was read. The moment of a reader and the
 answers of coordinators are joined on reading
-(:func:`holdfast.fleet.analysis.findings.doctor.examinations`). A stored command has placeholders
+(:func:`holdfast.fleet.analysis.findings.doctor.Doctor`). A stored command has placeholders
 for its source, which the reader replaces by its own.
 """
 
@@ -34,7 +34,8 @@ from holdfast.fleet.analysis.findings.finding import (
 from holdfast.fleet.columnar import GroupedTable, codes
 from holdfast.fleet.tables.columns.holdable import LAST_US
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
-from holdfast.fleet.tables.reading import Tables
+from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.reading import SomeGroups, sort_rows
 
 EXAMINED: Final = "examined"
 """Note of a batch with findings: the window of its examination."""
@@ -52,9 +53,9 @@ class Examined:
         return {"end_ms": self.end_ms, "since_ms": self.since_ms}
 
     @classmethod
-    def of(cls, tables: Tables) -> Examined | None:
-        """Return the window of the findings in tables; None if they hold none."""
-        note = tables.newest_notes().get(EXAMINED)
+    def of(cls, notes: Mapping[str, Any]) -> Examined | None:
+        """Return the window of the findings of a batch, of its notes; None if it holds none."""
+        note = notes.get(EXAMINED)
         return None if note is None else cls(**note)
 
 
@@ -151,6 +152,11 @@ class StoredFindings:
         """Return the findings of a group, worst first."""
         low, high = self.grouped.bounds.get(group, (0, 0))
         return tuple(_finding(row, self.source) for row in self._rows[low:high])
+
+
+def stored_findings(some: SomeGroups, source: GivenSource) -> StoredFindings:
+    """Return the stored findings of some groups, for a source."""
+    return StoredFindings.of(sort_rows(some.table("findings").rows, TABLES["findings"]), source)
 
 
 @lru_cache(maxsize=65_536)

@@ -67,8 +67,6 @@ class GroupHistory:
         Origin of the tables, for suggested commands.
     commits : CommitTimes, optional
         Without it, the cost of a move is unknown.
-    is_polled : bool
-        Whether the rows come from polls of coordinators.
     """
 
     stored: GroupTables
@@ -78,7 +76,6 @@ class GroupHistory:
     source: GivenSource = NOT_KNOWN
     age: Age = NOT_UPDATED
     commits: CommitTimes | None = None
-    is_polled: bool = False
 
     @property
     def name(self) -> str:
@@ -307,9 +304,7 @@ class GroupHistory:
         """State from its coordinator; from the last generation if it was not queried."""
         if self.live is None or self.last < 0:
             return self.recorded_state
-        if self.live.is_gone:
-            return GONE
-        return self.recorded_state if self.live.seen is None else self.live.seen.state
+        return self.live.state_after(self.recorded_state)
 
     @property
     def is_as_recorded(self) -> bool:
@@ -451,6 +446,5 @@ def read_groups(
 
     ``columns`` are those to read of a table in a folder, by default all.
     """
-    is_polled = tables.is_polled
     for stored in tables.each_group(groups, columns):
-        yield GroupHistory(stored=stored, is_polled=is_polled, **options)
+        yield GroupHistory(stored=stored, **options)

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from holdfast.cluster.snapshot import SeenGroup, SeenGroups
+from holdfast.cluster.snapshot import GONE, SeenGroup, SeenGroups
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,6 +44,12 @@ class LiveGroup:
     def is_rebalancing(self) -> bool:
         """Whether its members wait for their assignments."""
         return self.seen is not None and self.seen.is_rebalancing
+
+    def state_after(self, recorded: str) -> str:
+        """Return the group's state, given that of its last generation."""
+        if self.is_gone:
+            return GONE
+        return recorded if self.seen is None else self.seen.state
 
     def known_s(self, settled_ms: int | None = None) -> float:
         """Return the least seconds of its rebalance, given the time of its last generation."""

@@ -5,14 +5,13 @@ under the same name, to the last bit (``tests/report/test_overview.py``). A row 
 bytes, whatever the group has.
 
 **Strategy.** Whole columns of :data:`~holdfast.fleet.tables.reading.GROUPS_AT_ONCE` groups are
-computed together. The history of a group is read only if the group was deleted and came back, or
-has anomalies.
+computed together.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -20,13 +19,12 @@ import numpy.typing as npt
 
 from holdfast.core.kinds import GroupType
 from holdfast.core.model.columns import F64, I64, Mask, distinct, starts
-from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
-from holdfast.fleet.analysis.group.timeline import settled
-from holdfast.fleet.columnar import DecodedRows, GroupedTable
+from holdfast.fleet.analysis.group.timeline import Settlements, read_generations
+from holdfast.fleet.columnar import DecodedRows, GroupedTable, row_starts
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.fleet.tables.reading import GroupTables, SomeGroups
+from holdfast.fleet.tables.reading import SomeGroups
 
 _LONG_SUM = 8
 """NumPy adds fewer numbers one after the other, as ``bincount`` does, and more in pairs."""
@@ -46,8 +44,8 @@ class Overview:
         Whether there is a generation.
     generation, n_members : int64[n]
         Of the last generation; 0 without one.
-    first_ms, end_ms : int64[n]
-        First generation, 0 without one, and end of the window, in UTC milliseconds.
+    first_ms, settled_ms, end_ms : int64[n]
+        First and last generation, 0 without one, and end of the window, in UTC milliseconds.
     n_partitions, n_rows, n_owned : int64[n]
         Partitions that ever had an owner or a reader; those that had an owner; those that had one
         at once.
@@ -69,6 +67,7 @@ class Overview:
     generation: I64
     n_members: I64
     first_ms: I64
+    settled_ms: I64
     end_ms: I64
     n_partitions: I64
     n_rows: I64
@@ -90,6 +89,17 @@ class Overview:
     def downtime_s(self) -> F64:
         """Best single estimate of the downtime, in seconds a partition."""
         return self.downtime_upper_s / np.maximum(self.n_owned, 1)
+
+    def worst_first(self, ranks: I64) -> I64:
+        """Return the groups in the order of the doctor, given the rank of each one's findings."""
+        by_name = np.argsort(np.argsort(self.names))
+        return np.lexsort((by_name, -self.downtime_s, -ranks))
+
+    def at(self, order: I64) -> Overview:
+        """Return the groups in another order."""
+        names = (one.name for one in fields(self) if one.name != "rebalances_ms")
+        columns: dict[str, Any] = {name: getattr(self, name)[order] for name in names}
+        return replace(self, **columns)
 
     def downtimes_s(self, row: int) -> tuple[float, float]:
         """Return the bounds of a group's downtime, in seconds a partition."""
@@ -115,53 +125,54 @@ def _no_rows(table: str) -> GroupedTable:
 
 def overview(some: SomeGroups, last_ms: int | None, since_ms: int = NEVER) -> Overview:
     """Return the figures of some groups in a window of UTC milliseconds."""
-    generations, of_generation = rows_of(some, "generations")
     n = len(some.groups)
-    at, first, last = first_and_last(generations, of_generation, n)
-    at_ms = generations.times_ms("timestamp")
-    is_known = last >= 0
-    known = last[is_known]
-    owned, shared = _most_partitions(generations, of_generation, n)
-    n_rows, n_anomalies = _counted(some, generations, of_generation, at, since_ms)
-    first_ms = values_at(at_ms, first)
-    end_ms = np.full(n, 1, np.int64)
-    end_ms[is_known] = at_ms[known] + 1
+    rows, of = some.rows("generations")
+    settled = read_generations(rows, of)
+    first, last = first_and_last(settled, n)
+    first_ms, settled_ms = (values_at(settled.at_ms, at) for at in (first, last))
+    n_partitions = rows.ints("n_partitions", 0)
+    is_shared = rows.equal("group_type", GroupType.SHARE)
+    n_shared = _most(n_partitions[is_shared], of[is_shared], n)
+    n_rows = owned_partitions(some, assignment_index(some, settled) >= 0)
     return Overview(
         names=_objects(some.groups),
-        state=texts_at(generations, "state", last, "unknown"),
-        protocol=texts_at(generations, "protocol", last, ""),
-        group_type=_types(generations, of_generation, n),
-        is_known=is_known,
-        generation=values_at(generations.ints("generation"), last),
-        n_members=values_at(generations.ints("n_members"), last),
+        state=texts_at(rows, "state", settled, last, "unknown"),
+        protocol=texts_at(rows, "protocol", settled, last, ""),
+        group_type=_types(rows, of, n),
+        is_known=last >= 0,
+        generation=values_at(settled.number, last),
+        n_members=values_at(settled.n_members, last),
         first_ms=first_ms,
-        end_ms=np.maximum(end_ms, last_ms or 0),
-        n_partitions=np.maximum(n_rows, shared),
+        settled_ms=settled_ms,
+        end_ms=np.maximum(settled_ms + 1, last_ms or 0),
+        n_partitions=np.maximum(n_rows, n_shared),
         n_rows=n_rows,
-        n_owned=owned,
-        n_anomalies=n_anomalies,
-        lag=lag_of(some),
+        n_owned=_most(n_partitions, of, n),
+        n_anomalies=_anomalies(some, settled, last, since_ms),
+        lag=_lag(some),
         **_rebalances(some, since_ms, first_ms != 0),
     )
 
 
-def first_and_last(generations: DecodedRows, of: I64, n: int) -> tuple[I64, I64, I64]:
-    """Return the rows of all settlements, and those of each group's first and last, or -1."""
-    order, kept = settled(generations, of)
-    at = order[kept]
-    first, last = (np.full(n, -1, np.int64) for _ in "ab")
-    last[of[at]] = at  # of several the last one stays
-    first[of[at[::-1]]] = at[::-1]
-    return at, first, last
+def first_and_last(settled: Settlements, n: int) -> tuple[I64, I64]:
+    """Return the index of the first and the last settlement of each of ``n`` groups; else -1."""
+    edges = row_starts(settled.group, n)
+    is_known = edges[1:] > edges[:-1]
+    return np.where(is_known, edges[:-1], -1), np.where(is_known, edges[1:] - 1, -1)
 
 
-def rows_of(some: SomeGroups, table: str) -> tuple[DecodedRows, I64]:
-    """Return the rows of a table, and the index of each row's group."""
-    grouped = some.table(table)
-    bounds = [grouped.bounds.get(group, (0, 0)) for group in some.groups]
-    sizes = np.asarray([high - low for low, high in bounds], np.int64)
-    rows = DecodedRows(grouped.rows, 0, grouped.rows.num_rows, grouped.decoded)
-    return rows, np.repeat(np.arange(len(sizes)), sizes)
+def values_at(values: I64, at: I64) -> I64:
+    """Return the values of some rows; 0 at -1."""
+    return np.append(values, 0)[at]
+
+
+def texts_at(
+    rows: DecodedRows, name: str, settled: Settlements, at: I64, missing: str
+) -> npt.NDArray[np.object_]:
+    """Return the values of some settlements in a string column; ``missing`` at -1."""
+    found = np.full(len(at), missing, object)
+    found[at >= 0] = rows.texts(name, "", settled.row[at[at >= 0]])
+    return found
 
 
 def _objects(values: Sequence[object]) -> npt.NDArray[np.object_]:
@@ -170,27 +181,11 @@ def _objects(values: Sequence[object]) -> npt.NDArray[np.object_]:
     return found
 
 
-def texts_at(rows: DecodedRows, name: str, at: I64, missing: str) -> npt.NDArray[np.object_]:
-    """Return the values of some rows in a string column; ``missing`` at -1."""
-    found = np.full(len(at), missing, object)
-    found[at >= 0] = rows.texts(name, "", at[at >= 0])
+def _most(values: I64, of: I64, n: int) -> I64:
+    """Return the greatest value of each group, at least 0."""
+    found = np.zeros(n, np.int64)
+    np.maximum.at(found, of, values)
     return found
-
-
-def values_at(values: I64, at: I64) -> I64:
-    """Return the values of some rows; 0 at -1."""
-    found = np.zeros(len(at), np.int64)
-    found[at >= 0] = values[at[at >= 0]]
-    return found
-
-
-def _most_partitions(rows: DecodedRows, of: I64, n: int) -> tuple[I64, I64]:
-    """Return the partitions with an owner at once, at most, and those of share groups."""
-    owned, shared = (np.zeros(n, np.int64) for _ in "ab")
-    np.maximum.at(owned, of, rows.ints("n_partitions", 0))
-    is_shared = rows.equal("group_type", GroupType.SHARE)
-    np.maximum.at(shared, of[is_shared], rows.ints("n_partitions")[is_shared])
-    return owned, shared
 
 
 def _types(rows: DecodedRows, of: I64, n: int) -> npt.NDArray[np.object_]:
@@ -202,46 +197,21 @@ def _types(rows: DecodedRows, of: I64, n: int) -> npt.NDArray[np.object_]:
     return _objects(found)
 
 
-def _counted(
-    some: SomeGroups, generations: DecodedRows, of: I64, kept: I64, since_ms: int
-) -> tuple[I64, I64]:
-    """Return the partitions that ever had an owner, and the anomalies in the window."""
-    n = len(some.groups)
-    numbers = generations.ints("generation")[kept]
-    n_rows = owned_partitions(some, group_keys(of[kept], numbers))
-    n_anomalies = np.zeros(n, np.int64)
-    returned = returned_groups(generations, of, kept)
-    odd = np.unique(rows_of(some, "anomalies")[1])
-    for i in np.union1d(returned, odd).tolist():
-        stored = GroupTables(some.groups[i], some.table)
-        history = GroupHistory(stored=stored, since_ms=since_ms)
-        n_rows[i] = len(history.flat_assignments.row_partition)
-        n_anomalies[i] = history.anomalies.num_rows
-    return n_rows, n_anomalies
+def assignment_index(some: SomeGroups, settled: Settlements) -> I64:
+    """Return the index of the settlement of each row of ``assignments``; -1 without a record."""
+    rows, of = some.rows("assignments")
+    return settled.index_of(rows.ints("generation"), rows.times_ms("timestamp"), of)
 
 
-def returned_groups(generations: DecodedRows, of: I64, kept: I64) -> I64:
-    """Return the groups that were deleted and came back: one number may name two generations."""
-    number, gone = generations.ints("generation")[kept], generations.equal("state", "Dead")[kept]
-    same = of[kept][1:] == of[kept][:-1]
-    return np.unique(of[kept][1:][same & (gone[:-1] | (number[1:] < number[:-1]))])
-
-
-def group_keys(of: I64, number: I64) -> I64:
-    """Return one number for each pair of a group's index and a generation."""
-    return of << np.int64(32) | (number + 1)
-
-
-def owned_partitions(some: SomeGroups, known: I64) -> I64:
-    """Return the partitions of each group that a generation of ``known`` gives an owner."""
-    rows, of = rows_of(some, "assignments")
+def owned_partitions(some: SomeGroups, counted: Mask) -> I64:
+    """Return the partitions of each group that some rows of ``assignments`` give an owner."""
+    rows, of = some.rows("assignments")
     role, roles = rows.codes("role")
     is_alone = np.asarray([*(name in ("active", "") for name in roles), True], np.bool_)[role]
-    given = group_keys(of, rows.ints("generation"))
     topic, topics = rows.codes("topic")
     parent, partition = rows.lists("partitions")
-    counts = (is_alone & np.isin(given, known))[parent]
-    parent, partition = parent[counts], partition[counts]
+    kept = (is_alone & counted)[parent]
+    parent, partition = parent[kept], partition[kept]
     pair = of[parent] * max(len(topics), 1) + topic[parent]
     pairs, number = np.unique(pair, return_inverse=True)
     found = distinct(number.astype(np.int64) << np.int64(32) | (partition + 1)) >> np.int64(32)
@@ -249,9 +219,18 @@ def owned_partitions(some: SomeGroups, known: I64) -> I64:
     return np.bincount(group, minlength=len(some.groups)).astype(np.int64)
 
 
+def _anomalies(some: SomeGroups, settled: Settlements, last: I64, since_ms: int) -> I64:
+    """Count the anomalies of the window, and those of the last generation."""
+    rows, of = some.rows("anomalies")
+    at_ms = rows.times_ms("timestamp")
+    index = settled.index_of(rows.ints("generation"), at_ms, of)
+    kept = (at_ms >= since_ms) | (index == last[of])
+    return np.bincount(of[kept], minlength=len(last)).astype(np.int64)
+
+
 def _rebalances(some: SomeGroups, since_ms: int, is_known: Mask) -> dict[str, Any]:
     """Return the columns of an overview about rebalances."""
-    rows, of = rows_of(some, "rebalances")
+    rows, of = some.rows("rebalances")
     n, at_ms = len(some.groups), rows.times_ms("timestamp")
     order = np.lexsort((rows.ints("generation"), at_ms, of))
     order = order[at_ms[order] >= since_ms]
@@ -284,9 +263,9 @@ def group_sums(of: I64, values: F64, n: int) -> F64:
     return sums
 
 
-def lag_of(some: SomeGroups) -> I64:
+def _lag(some: SomeGroups) -> I64:
     """Return the records behind of each group, over partitions with a known lag; else -1."""
-    rows, of = rows_of(some, "lag")
+    rows, of = some.rows("lag")
     lag = rows.ints("lag")
     found = np.zeros(len(some.groups), np.int64)
     np.add.at(found, of[lag >= 0], lag[lag >= 0])

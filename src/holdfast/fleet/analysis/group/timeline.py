@@ -14,46 +14,68 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
-from holdfast.core.model.columns import I32, I64, NO_OWNER, index_in
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, index_in
 from holdfast.fleet.analysis.group.identity import Identities
-from holdfast.fleet.columnar import DecodedRows
-
-BOOL = npt.NDArray[np.bool_]
+from holdfast.fleet.columnar import DecodedRows, new_runs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: texts are cached
 class Settlements:
-    """Moments at which a group's ownership was settled, in time order.
+    """Moments at which the ownership of some groups was settled, by group and time.
 
     Parameters
     ----------
-    number, at_ms, n_members : int64[n]
-        Generation, time of its record in UTC milliseconds, members.
+    rows : DecodedRows
+        Rows of ``generations``.
+    row : int64[n]
+        The row of each moment.
+    group, number, at_ms, n_members : int64[n]
+        Index of the group, generation, time of its record in UTC milliseconds, members.
     era : int64[n]
-        Life of the group: a deleted group that comes back counts from 1 again.
-    state, protocol : tuple of str
-        As in the records.
+        Life of a group: a deleted group that comes back counts from 1 again.
     """
 
+    rows: DecodedRows
+    row: I64
+    group: I64
     number: I64
     at_ms: I64
     n_members: I64
     era: I64
-    state: tuple[str, ...]
-    protocol: tuple[str, ...]
 
-    def index_of(self, generation: I64, at_ms: I64) -> I64:
-        """Return the index of each (generation, time); -1 if no record has that generation."""
+    @cached_property
+    def state(self) -> tuple[str, ...]:
+        """State, as in the record."""
+        return tuple(self.rows.texts("state", "", self.row))
+
+    @cached_property
+    def protocol(self) -> tuple[str, ...]:
+        """Protocol, as in the record."""
+        return tuple(self.rows.texts("protocol", "", self.row))
+
+    def index_of(self, generation: I64, at_ms: I64, group: I64 | int = 0) -> I64:
+        """Return the index of each generation of a group; -1 if no record has that generation.
+
+        A time before every life of the group counts as the first one.
+        """
         if not len(self.number):
             return np.full(len(generation), -1, dtype=np.int64)
-        first = np.searchsorted(self.era, np.arange(int(self.era[-1]) + 1))
-        era = np.maximum(np.searchsorted(self.at_ms[first], at_ms, side="right") - 1, 0)
+        first = np.flatnonzero(new_runs(self.era))
+        begin = _moment(self.group[first], self.at_ms[first])
+        era = np.searchsorted(begin, _moment(group, at_ms), side="right") - 1
+        era = np.maximum(era, np.searchsorted(self.group[first], group))
         keys = self.era << np.int64(32) | (self.number + 1)
-        return index_in(era.astype(np.int64) << np.int64(32) | (generation + 1), keys)
+        found = index_in(era.astype(np.int64) << np.int64(32) | (generation + 1), keys)
+        return np.where(self.group[found] == group, found, -1)
+
+
+def _moment(group: I64 | int, at_ms: I64) -> I64:
+    """Return one number for a group, of less than 32,768, and a time; in the order of both."""
+    return np.asarray(group, np.int64) << np.int64(48) | np.maximum(at_ms, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -90,7 +112,7 @@ class Timeline:
     from_ms: I64
     to_ms: I64
     owner: I32
-    in_gap: BOOL
+    in_gap: Mask
     position: I64
     generations: Settlements
     first_ms: int
@@ -130,41 +152,29 @@ def rows_of(
     return index_in(translate[topic] << np.int64(32) | (number + 1), rows)
 
 
-def read_generations(rows: DecodedRows) -> Settlements:
-    """Read the settlements of one group."""
-    order, kept = settled(rows, np.zeros(len(rows), np.int64))
-    number, dead = rows.ints("generation")[order], rows.equal("state", "Dead")[order]
-    fresh = np.zeros(len(order), dtype=np.int64)
-    fresh[1:] = dead[:-1] | ((number[1:] < number[:-1]) & ~dead[1:])
-    at = order[kept]
-    return Settlements(
-        number=number[kept],
-        at_ms=np.maximum.accumulate(rows.times_ms("timestamp")[order][kept]),
-        n_members=rows.ints("n_members")[order][kept],
-        era=np.cumsum(fresh)[kept],
-        state=tuple(rows.texts("state", "", at)),
-        protocol=tuple(rows.texts("protocol", "", at)),
-    )
-
-
-def settled(rows: DecodedRows, group: I64) -> tuple[I64, I64]:
-    """Return rows of ``generations`` by group and time, and which of them count.
+def read_generations(rows: DecodedRows, group: I64 | None = None) -> Settlements:
+    """Read the settlements of one group, or of several, given the index of each row's group.
 
     Of records that repeat a generation only the first counts.
-
-    Returns
-    -------
-    order, kept : int64
-        Row at each position; positions that count.
     """
-    log = rows.ints("log_offset"), rows.ints("log_partition")
-    order = np.lexsort((*log, rows.times_ms("timestamp"), group))
-    keys = [
-        column[order] for column in (group, rows.ints("generation"), rows.equal("state", "Dead"))
-    ]
-    new = np.ones(len(order), dtype=bool)
-    new[1:] = np.any([key[1:] != key[:-1] for key in keys], axis=0)
-    return order, np.flatnonzero(new)
+    at_ms, number = rows.times_ms("timestamp"), rows.ints("generation")
+    is_dead, log_offset = rows.equal("state", "Dead"), rows.ints("log_offset")
+    group = np.zeros(len(rows), np.int64) if group is None else group
+    order = np.lexsort((log_offset, rows.ints("log_partition"), at_ms, group))
+    of, number, is_dead = group[order], number[order], is_dead[order]
+    begins = np.zeros(len(order), np.bool_)  # a life of a group
+    begins[1:] = is_dead[:-1] | ((number[1:] < number[:-1]) & ~is_dead[1:]) | (of[1:] != of[:-1])
+    kept = np.flatnonzero(new_runs(of, number, is_dead))
+    row = order[kept]
+    return Settlements(
+        rows=rows,
+        row=row,
+        group=of[kept],
+        number=number[kept],
+        at_ms=at_ms[row],
+        n_members=rows.ints("n_members")[row],
+        era=np.cumsum(begins, dtype=np.int64)[kept],
+    )
 
 
 def build_timeline(
@@ -313,7 +323,7 @@ def _cut_at_gaps(pieces: _Pieces, flat: FlatAssignments, gaps: DecodedRows, firs
     return cut
 
 
-def _segments(pieces: _Pieces, cut: I64, n_rows: int) -> tuple[I64, I64, I64, I32, BOOL]:
+def _segments(pieces: _Pieces, cut: I64, n_rows: int) -> tuple[I64, I64, I64, I32, Mask]:
     """Return pieces and their gaps, equal neighbours joined."""
     cuts = cut < pieces.to_ms
     row = np.concatenate([pieces.row, pieces.row[cuts]])

@@ -29,8 +29,8 @@ from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.folder.contents import check_folder
+from holdfast.fleet.tables.folder.maintenance import COARSEST_S
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
-from holdfast.fleet.tables.folder.thinning import COARSEST_S
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
 
@@ -125,15 +125,7 @@ def run(
 
 
 def check_target(root: StoragePath, *, overwrite: bool = False) -> None:
-    """Refuse a folder whose history would be lost, or that is not a folder of tables.
-
-    Raises
-    ------
-    ConfigError
-        A stream writes to it, and ``overwrite`` is false.
-    SourceError
-        It contains files that are not ours.
-    """
+    """Refuse a folder whose history would be lost, or that is not a folder of tables."""
     check_folder(root)
     _refuse_stream(root, overwrite=overwrite)
 

@@ -97,7 +97,7 @@ from holdfast.fleet.pipeline.steps import (
 )
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.commits import files_in_progress
+from holdfast.fleet.tables.folder.commits import data_files
 from holdfast.fleet.tables.folder.contents import checked_files, remove_table
 from holdfast.fleet.tables.folder.snapshot import of_groups
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
@@ -157,13 +157,7 @@ class Job:
         unread: UnreadQuery | None = None,
         logs: Sequence[Path] = (),
     ) -> None:
-        """Make every table of some records, step by step.
-
-        Parameters
-        ----------
-        names : mapping
-            Topic id, in either form, to name.
-        """
+        """Make every table of some records; ``names`` has the topic of each topic id."""
         self.read(records, selection, names)
         self.lag(ends, unread)
         self.gaps()
@@ -342,8 +336,9 @@ class Job:
         replaces : bool
             Whether the batch replaces all others.
         """
-        root, known = self.tables.root, None if replaces else Examined.of(self.tables)
-        new = {name: files_in_progress(root, self.files.get(name, [])) for name in TABLES}
+        root = self.tables.root
+        known = None if replaces else Examined.of(self.tables.newest_notes())
+        new = {name: data_files(root, self.files.get(name, []), is_timed=False) for name in TABLES}
         files = dict(new)
         if not replaces:
             for name in TABLES.keys() - {"lag", "findings"}:

@@ -30,7 +30,7 @@ from holdfast.fleet.pipeline.batches.state import (
     state_rows,
 )
 from holdfast.fleet.pipeline.history.consumer_groups import Reconciled, fold
-from holdfast.fleet.pipeline.history.dense import cells_needed, dense, group_codes
+from holdfast.fleet.pipeline.history.dense import cells_needed, group_codes
 from holdfast.fleet.pipeline.history.departures import departure_rows
 from holdfast.fleet.pipeline.history.lag import OWNERS, owners_of
 from holdfast.fleet.pipeline.history.movements import carry, compare, movement_table
@@ -179,23 +179,11 @@ def work(
     *,
     every_past: bool = False,
 ) -> Generations:
-    """Write every table of some generations.
+    """Write every table of some generations; return the past of the groups, sorted.
 
-    Parameters
-    ----------
-    gens : Generations
-        Sorted; whole groups, or with their past as context.
-    keep : int64
-        Numbers of the groups that continue.
-    reconciled : Reconciled
-        Recorded ownership gaps, so that none is inferred instead, and names of topics.
-    every_past : bool
-        Whether to return the past of all groups, not only of ``keep``.
-
-    Returns
-    -------
-    Generations
-        The past of the groups, sorted.
+    ``gens`` are sorted; whole groups, or with their past as context. ``keep`` numbers the groups
+    that continue: only their past is returned, unless ``every_past``. ``reconciled`` has recorded
+    ownership gaps, so that none is inferred instead, and names of topics.
     """
     gens = without_conversions(gens)
     if gens.n_rows == 0:
@@ -228,27 +216,24 @@ def _write(
 ) -> Generations:
     if gens.n_rows == 0:
         return gens
-    alone = gens.exclusive()
-    layout = dense(alone)
-    events = compare(alone, layout)
+    events, covered = compare(gens), reconciled.covered(gens)
     tables = generation_tables(gens)
-    tables["movements"] = movement_table(alone, layout, events)
-    tables["rebalances"] = rebalance_table(alone, layout, events, gens)
-    reads = gens.reads()
-    tables[STAGED_GAPS] = gap_candidates(alone, layout, events, reconciled.covered(gens), reads)
-    tables["anomalies"] = anomaly_table(gens, layout, events, reconciled.topic_names)
+    tables["movements"] = movement_table(events)
+    tables["rebalances"] = rebalance_table(events)
+    tables[STAGED_GAPS] = gap_candidates(events, covered)
+    tables["anomalies"] = anomaly_table(events, reconciled.topic_names)
     for name, rows in tables.items():
         writer.write(name, rows)
-    writer.write(STAGED_GAPS, departure_rows(alone, layout, events, reads))
-    last = np.append(layout.first_row[1:], gens.n_rows) - 1
+    writer.write(STAGED_GAPS, departure_rows(events))
+    first_row = events.layout.first_row
+    last = np.append(first_row[1:], gens.n_rows) - 1
     writer.write(OWNERS, owners_of(gens, np.delete(last, keep)))
-    every = np.arange(len(layout.first_row))
+    every = np.arange(len(first_row))
     if every_past:
-        inferred = every[~reconciled.covered(gens)[last]]
+        inferred = every[~covered[last]]
         inferred = inferred[~np.isin(inferred, keep)]
-        writer.write(STAGED_GAPS, open_gaps(alone, layout, events, inferred, reads))
-    wanted = every if every_past else keep
-    return carry(gens, layout, events, wanted)
+        writer.write(STAGED_GAPS, open_gaps(events, inferred))
+    return carry(events, every if every_past else keep)
 
 
 def without_conversions(gens: Generations) -> Generations:

@@ -26,13 +26,7 @@ if TYPE_CHECKING:
 
 
 def frame(spark: SparkSession, tables: Tables, name: str) -> DataFrame:
-    """Return one table as a flat frame, in no order.
-
-    Raises
-    ------
-    SourceError
-        The table is unknown, or nothing was committed.
-    """
+    """Return one table as a flat frame, in no order; a SourceError if it is not there."""
     definition, schema = TABLES[name], arrow_schema(name)
     files = tables.files(name)
     if files and file_system_of(tables.root).spark_reads:

@@ -92,24 +92,15 @@ _SAMPLE: Final = 200
 class BrokerLogs:
     """Logs of group coordinators, in any order, merged into one.
 
-    Parameters
-    ----------
-    notes : list of str
-        Notes about files without statements, or without their end; complete when the statements
-        are read.
+    ``notes`` about files without statements, or without their end, are complete when the statements
+    are read.
     """
 
     paths: Sequence[Path]
     notes: list[str] = field(default_factory=list)
 
     def statements(self, groups: Iterable[str]) -> list[Statement]:
-        """Return what the logs state about some groups.
-
-        Raises
-        ------
-        SourceError
-            A file cannot be read.
-        """
+        """Return what the logs state about some groups; a SourceError if a file cannot be read."""
         files = [self._messages(path) for path in self.paths]
         merged = heapq.merge(*files, key=itemgetter(0))
         return statements_of((text for _, text in merged), groups)
@@ -177,20 +168,11 @@ def unmistakable(statements: Sequence[Statement]) -> list[Statement]:
 def restated(rebalances: pa.Table, statements: Sequence[Statement]) -> tuple[pa.Table, pa.Table]:
     """Return rebalances with the causes that a log states, and the contradicted statements.
 
-    Parameters
-    ----------
-    rebalances : Table
-        As the table ``rebalances``; the rows of a group in the order of the log.
-    statements : sequence of Statement
-        In the order of the broker's log. If a group existed several times under one name, its
-        generations are counted again; the last statement belongs to the last of them.
-
-    Returns
-    -------
-    Table
-        The same rows; ``cause``, ``confidence``, ``cause_basis`` and ``stated_reason`` may differ.
-    Table
-        Rows of ``anomalies``: stated causes that the joined and departed members contradict.
+    ``rebalances`` has the rows of a group in the order of the log; ``cause``, ``confidence``,
+    ``cause_basis`` and ``stated_reason`` may change. ``statements`` are in the order of the
+    broker's log. If a group existed several times under one name, its generations are counted
+    again; the last statement belongs to the last of them. Contradicted statements are rows of
+    ``anomalies``.
     """
     statements_of: dict[_Key, list[Statement]] = {}
     for one in statements:

@@ -44,7 +44,6 @@ from holdfast.core.kinds import GroupType
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.core.model.poll_interval import near_poll_timeout
 from holdfast.fleet.columnar import floats, gather, ints, replaced, row_starts
-from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.movements import Events
 from holdfast.fleet.pipeline.history.ownership_gaps import (
     COMMIT,
@@ -57,7 +56,6 @@ from holdfast.fleet.pipeline.history.ownership_gaps import (
     staged,
     times_of,
 )
-from holdfast.fleet.pipeline.ingest.generations import Generations, TaskTopics
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
@@ -89,22 +87,20 @@ _CHANGED: Final = ("cause", "confidence", "silent_seconds", "unseen_ms")
 """Columns of rebalances that departures determine."""
 
 
-def members_that_went(gens: Generations, layout: Dense, events: Events) -> I64:
+def members_that_went(events: Events) -> I64:
     """Return rows of members that are not in the next generation of their group."""
+    gens, layout = events.gens, events.layout
     row, key = ints(gens.members, "row"), layout.member_key
     follows = np.append(~events.fresh[1:], False) if gens.n_rows else events.fresh
     return np.flatnonzero(follows[row] & ~np.isin(key + layout.width, key))
 
 
-def departure_rows(
-    gens: Generations, layout: Dense, events: Events, reads: TaskTopics | None = None
-) -> pa.Table:
+def departure_rows(events: Events) -> pa.Table:
     """Return a row of STAGED for each departed member and its partitions, except of context.
 
-    Its ``last_seen`` is the record of the generation before, if that is evidence. ``reads`` as in
-    :func:`~holdfast.fleet.pipeline.history.ownership_gaps.gap_candidates`.
+    Its ``last_seen`` is the record of the generation before, if that is evidence.
     """
-    member = members_that_went(gens, layout, events)
+    gens, member = events.gens, members_that_went(events)
     before = ints(gens.members, "row")[member]
     new = ~gens.head["context"].to_numpy()[before + 1]
     member, before = member[new], before[new]
@@ -121,11 +117,11 @@ def departure_rows(
     classic = pc.equal(gens.head["group_type"], GroupType.CLASSIC).to_numpy()[before]
     joined = np.where(classic, ints(gens.head, "timestamp")[before], 0)
     return staged(
-        gens,
+        events,
         before + 1,
         before + 1,
         topic=topic,
-        reads=read_by(reads or {}, before, topic),
+        reads=read_by(events, before, topic),
         partitions=pa.concat_arrays([lists, none]),
         basis=pa.repeat(LEFT, len(position)),
         last_seen=pa.array(joined).cast(TIMESTAMP),
@@ -137,14 +133,7 @@ def departure_rows(
 def how_they_went(rows: pa.Table) -> pa.Table:
     """Return the cause of each rebalance with departed members, and their silence.
 
-    Parameters
-    ----------
-    rows : Table of STAGED
-        Departed members of whole groups, and commits in any order.
-
-    Returns
-    -------
-    Table of the definition ``departures``
+    ``rows`` are STAGED: departed members of whole groups, and commits in any order.
     """
     left = rows.filter(pc.equal(rows["basis"], LEFT))
     commits = rows.filter(pc.equal(rows["basis"], COMMIT))
@@ -180,12 +169,8 @@ def how_they_went(rows: pa.Table) -> pa.Table:
 def _lively(left: pa.Table, read: ReadBy, commits: pa.Table, seen: I64) -> F64:
     """Return, per row of a departed member, the working fraction of the group's other partitions.
 
-    A partition works if it was committed within ``LIVELY_MS`` before the record without the
-    member. -1 without other partitions, and if none of the member's own was silent that long.
-
-    Notes
-    -----
-    Cost: a sort of the commits, and for each such row a pass over those shortly before it.
+    A partition works if it was committed within ``LIVELY_MS`` before the record without the member.
+    -1 without other partitions, and if none of the member's own was silent that long.
     """
     row, found = read.row, np.full(left.num_rows, -1.0)
     window, record = LIVELY_MS * 1000, ints(left, "timestamp")

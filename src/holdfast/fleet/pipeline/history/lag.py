@@ -80,14 +80,9 @@ UnreadQuery = Callable[[Sequence[Wanted]], Sequence[FirstUnread]]
 class Ends:
     """Begin and end offset of every partition (``offsets`` of a dump), and when they were read.
 
-    Parameters
-    ----------
-    reset : str
-        ``latest``, or anything else for the whole log.
-    share : Table of POSITION, optional
-        Positions of share groups (:mod:`holdfast.fleet.pipeline.ingest.share_positions`).
-    earlier : EarlierLag, optional
-        An earlier reading of the lag, for its rate of change.
+    ``reset`` is ``latest``, or anything else for the whole log. ``share`` has positions of share
+    groups (:mod:`holdfast.fleet.pipeline.ingest.share_positions`), and ``earlier`` an earlier
+    reading.
     """
 
     offsets: pa.Table
@@ -129,14 +124,9 @@ def lag_of_groups(
 ) -> dict[str, pa.Table]:
     """Return the table ``lag`` of whole groups, its row of ``lag_history``, and LATEST.
 
-    Parameters
-    ----------
-    rows : Table of INPUT
-        Positions, several of a partition in any order, and every member's assignment.
-    unread : callable, optional
-        Queries the cluster, or returns earlier answers.
-    resolution_s : int, optional
-        Resolution of the rows of ``lag_history``; None for no rows.
+    ``rows`` are INPUT: positions, several of a partition in any order, and every member's
+    assignment. ``unread`` queries the cluster, or returns earlier answers. ``resolution_s`` is that
+    of the rows of ``lag_history``; None for no rows.
     """
     is_owner = rows["partition"].is_null()
     latest = reduced(rows.filter(pc.invert(is_owner)))
@@ -211,13 +201,7 @@ def _reads_itself(gens: Generations) -> Mask:
 
 
 def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
-    """Return the table ``lag`` of whole groups.
-
-    Parameters
-    ----------
-    rows : Table of INPUT
-        One position for each partition that has a commit, and every member's assignment.
-    """
+    """Return the table ``lag`` of whole groups; ``rows`` have one position for each partition."""
     row, partition, is_owner = _partitions(rows)
     if len(row) == 0:
         return arrow_schema("lag").empty_table()
@@ -356,12 +340,7 @@ def _lag_columns(
 def with_record_ages(rows: pa.Table, unread: UnreadQuery, taken_at_us: int) -> pa.Table:
     """Return the table ``lag`` with ages of records instead of times at positions, where known.
 
-    Parameters
-    ----------
-    unread : callable
-        Queries the cluster, or returns earlier answers.
-    taken_at_us : int
-        When the log ends were read, in microseconds since 1970.
+    Log ends were read at ``taken_at_us``, in microseconds since 1970.
     """
     at = furthest_behind(rows)
     if not len(at):

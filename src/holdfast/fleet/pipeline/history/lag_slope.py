@@ -49,13 +49,7 @@ class EarlierLag:
 
 
 def with_slopes(lag: pa.Table, earlier: EarlierLag | None, taken_at_us: int) -> pa.Table:
-    """Return the table ``lag`` with the columns ``lag_per_second`` and ``catch_up_seconds``.
-
-    Parameters
-    ----------
-    taken_at_us : int
-        When the log ends of ``lag`` were read, in microseconds since 1970.
-    """
+    """Return the table ``lag`` with the columns ``lag_per_second`` and ``catch_up_seconds``."""
     slope = np.full(lag.num_rows, np.nan)
     if earlier is not None and lag.num_rows and earlier.rows.num_rows:
         slope = _slopes(lag, earlier, (taken_at_us - earlier.taken_at_us) / 1e6)

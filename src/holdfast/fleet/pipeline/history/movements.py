@@ -23,8 +23,15 @@ from holdfast.core.kinds import ACTIVE, SOURCE, GroupKind, GroupType
 from holdfast.core.machine.policy import policy_of_protocol
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask
 from holdfast.fleet.columnar import ints, make_lists, new_runs, numbered, take
-from holdfast.fleet.pipeline.history.dense import Dense
-from holdfast.fleet.pipeline.ingest.generations import DEAD, OWNED_ROWS, Generations, concat, marked
+from holdfast.fleet.pipeline.history.dense import Dense, dense
+from holdfast.fleet.pipeline.ingest.generations import (
+    DEAD,
+    OWNED_ROWS,
+    Generations,
+    TaskTopics,
+    concat,
+    marked,
+)
 from holdfast.fleet.tables.columns.schemas import from_columns
 
 MOVED, MOVED_THROUGH_GAP, GAINED, LOST = range(4)
@@ -42,10 +49,16 @@ EventParts = list[tuple[I32 | I64, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Events:
-    """Changes of ownership, and ownership gaps, as columns.
+    """Changes of ownership, and ownership gaps, of some generations, as columns.
 
     Parameters
     ----------
+    whole, gens : Generations
+        The generations, and the same with only what one member alone owns.
+    layout : Dense
+        Owners of ``gens``.
+    reads : mapping
+        What tasks of ``whole`` read (:meth:`~Generations.reads`).
     row, tp, kind, before, after, from_row : int64
         One entry per change: row of the new generation, topic-partition, index into KINDS,
         identities, and the last row in which ``before`` owned it (-1 for none).
@@ -56,6 +69,10 @@ class Events:
         broker rewrote the group for another protocol (:func:`conversions`).
     """
 
+    whole: Generations
+    gens: Generations
+    layout: Dense
+    reads: TaskTopics
     row: I64
     tp: I64
     kind: I64
@@ -122,18 +139,13 @@ def _nobody_claims(gens: Generations, layout: Dense) -> Mask:
     return tell & stopped
 
 
-def compare(gens: Generations, layout: Dense) -> Events:
-    """Compare every generation with the one before it.
+def compare(whole: Generations) -> Events:
+    """Compare every generation with the one before it, context rows too: tables leave them out.
 
-    Returns
-    -------
-    Events
-        Context rows included; the tables leave them out.
-
-    Notes
-    -----
     Cost: O(cells), one pass per generation ordinal.
     """
+    gens = whole.exclusive()
+    layout = dense(gens)
     fresh, dead, stops = row_flags(gens, layout)
     stops_before = stops.copy()
     stops_before[1:] = stops[:-1] | stops[1:]  # the old protocol decides too
@@ -162,6 +174,10 @@ def compare(gens: Generations, layout: Dense) -> Events:
         since[owned] = step
         before[:] = now
     return Events(
+        whole=whole,
+        gens=gens,
+        layout=layout,
+        reads=whole.reads(),
         **_columns(("row", "tp", "kind", "before", "after", "from_row"), changes),
         **_columns(("gap_row", "gap_tp", "gap_basis", "gap_last_row"), gaps),
         fresh=fresh | dead,
@@ -227,8 +243,9 @@ def _columns(names: tuple[str, ...], parts: EventParts) -> dict[str, I64]:
     return dict(zip(names, joined, strict=True))
 
 
-def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table:
+def movement_table(events: Events) -> pa.Table:
     """Return the table ``movements`` of the rows that are not context."""
+    gens, layout = events.gens, events.layout
     new = ~gens.head["context"].to_numpy()
     keep = new[events.row] & ~events.fresh[events.row]
     # In log order, and inside a generation by topic and partition.
@@ -255,44 +272,37 @@ def movement_table(gens: Generations, layout: Dense, events: Events) -> pa.Table
     )
 
 
-def without_owner(layout: Dense, events: Events, groups: I64) -> I64:
+def without_owner(events: Events, groups: I64) -> I64:
     """Return topic-partitions of some groups that had an owner and have none now."""
     tp = np.flatnonzero((events.now == NO_OWNER) & (events.last != NO_OWNER))
-    return tp[np.isin(layout.tp_group[tp], groups)]
+    return tp[np.isin(events.layout.tp_group[tp], groups)]
 
 
-def carry(gens: Generations, layout: Dense, events: Events, groups: I64) -> Generations:
-    """Return the least past of some groups that the next generations must be compared with.
+def carry(events: Events, groups: I64) -> Generations:
+    """Return the past of some groups that the next generations must be compared with.
 
-    Parameters
-    ----------
-    groups : int64
-        Group numbers of the layout.
-
-    Returns
-    -------
-    Generations
-        Marked as context: the last generation whole; for every partition without an owner the last
-        generation in which it had one, and the one after it; the members (without their
-        partitions) of all generations in the restart window, and of the one before it.
+    It is marked as context. The last generation is whole. For every partition without an owner
+    there is the last generation in which it had one, and the one after it. Of all generations in
+    the restart window, and of the one before it, there are the members without their partitions.
     """
     if len(groups) == 0:
         return Generations.empty()
+    gens, layout = events.whole, events.layout
     end = np.append(layout.first_row[1:], len(layout.group_of))
     last_row = end[groups] - 1
-    is_gap = without_owner(layout, events, groups)
+    is_gap = without_owner(events, groups)
     owned_row = layout.row(is_gap, events.last_ordinal[is_gap])
-    recent = _recent_rows(gens, layout, groups, last_row)
+    recent = _recent_rows(events, groups, last_row)
     rows = np.unique(np.concatenate([last_row, owned_row, owned_row + 1, recent]))
-    past = _owning_only(gens, layout, events, is_gap, owned_row)
+    past = _owning_only(events, is_gap, owned_row)
     final = np.isin(rows, last_row)
     parts = concat([past.take(rows[~final], context=True), gens.take(rows[final], context=True)])
     return parts.sorted()
 
 
-def _recent_rows(gens: Generations, layout: Dense, groups: I64, last_row: I64) -> I64:
+def _recent_rows(events: Events, groups: I64, last_row: I64) -> I64:
     """Return rows from which a member could count as restarted, and the row before them."""
-    time = ints(gens.head, "timestamp")
+    layout, time = events.layout, ints(events.gens.head, "timestamp")
     since = np.full(len(layout.first_row), np.iinfo(np.int64).max)
     since[groups] = time[last_row] - RESTART_WINDOW_SECONDS * 1_000_000
     recent = np.flatnonzero(time >= since[layout.group_of])
@@ -300,10 +310,9 @@ def _recent_rows(gens: Generations, layout: Dense, groups: I64, last_row: I64) -
     return np.concatenate([recent, before])
 
 
-def _owning_only(
-    gens: Generations, layout: Dense, events: Events, is_gap: I64, owned_row: I64
-) -> Generations:
+def _owning_only(events: Events, is_gap: I64, owned_row: I64) -> Generations:
     """Return the same rows and members, owning only the given partitions."""
+    gens, layout = events.whole, events.layout
     member = layout.member(owned_row, events.last[is_gap].astype(np.int64))
     topic, partition = layout.tp_topic[is_gap], layout.tp_partition[is_gap]
     order = np.lexsort((partition, topic, member))

@@ -24,27 +24,21 @@ from holdfast.core.model.group import Group
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 from holdfast.fleet.columnar import gather, ints, list_parts, row_starts
-from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.movements import LOST, MOVED, MOVED_THROUGH_GAP, Events
-from holdfast.fleet.pipeline.ingest.generations import Generations
 
 
-def needed_of_unequal(
-    gens: Generations, layout: Dense, events: Events, unequal: Mask
-) -> tuple[I64, Mask]:
-    """Return the least moves of rows whose members subscribe to different topics.
+def needed_of_unequal(events: Events, unequal: Mask) -> tuple[I64, Mask]:
+    """Return the least moves of rows with different subscriptions, and which are proven.
 
-    Returns
-    -------
-    (needed, proven) : int64[n_rows], bool[n_rows]
-        0 and false for all other rows.
+    Other rows have 0 and false.
     """
-    needed, proven = np.zeros(gens.n_rows, np.int64), np.zeros(gens.n_rows, np.bool_)
+    n_rows = events.gens.n_rows
+    needed, proven = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
     moving = np.unique(events.row[(events.kind == MOVED) | (events.kind == MOVED_THROUGH_GAP)])
     rows = moving[unequal[moving]]
     if not len(rows):
         return needed, proven
-    work = _RowGroups(gens, layout, events)
+    work = _RowGroups(events)
     for row in rows.tolist():
         found = work.solve(row)
         if found is not None:
@@ -55,8 +49,8 @@ def needed_of_unequal(
 class _RowGroups:
     """One row after the other as a group."""
 
-    def __init__(self, gens: Generations, layout: Dense, events: Events):
-        self.gens = gens
+    def __init__(self, events: Events):
+        gens, layout = events.gens, events.layout
         self.member_start = row_starts(ints(gens.members, "row"), gens.n_rows)
         self.owned_start = row_starts(ints(gens.owned, "member"), gens.members.num_rows)
         self.owned_topic = pc.index_in(gens.owned["topic"], layout.topics).to_numpy()

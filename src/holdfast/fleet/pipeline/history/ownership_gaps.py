@@ -47,9 +47,7 @@ from holdfast.fleet.columnar import (
     replaced,
     take,
 )
-from holdfast.fleet.pipeline.history.dense import Dense
 from holdfast.fleet.pipeline.history.movements import BASES, UNOWNED, Events, without_owner
-from holdfast.fleet.pipeline.ingest.generations import Generations, TaskTopics
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
@@ -84,27 +82,13 @@ GAP_SUMS: Final = {
 _KEYS: Final = ["group", "generation"]
 
 
-def gap_candidates(
-    gens: Generations,
-    layout: Dense,
-    events: Events,
-    covered: Mask | None = None,
-    reads: TaskTopics | None = None,
-) -> pa.Table:
-    """Return gaps by the group records alone; commits narrow their upper bound later.
+def gap_candidates(events: Events, covered: Mask | None = None) -> pa.Table:
+    """Return gaps by the group records alone, as STAGED; commits narrow their upper bound later.
 
-    Parameters
-    ----------
-    covered : bool[n_rows], optional
-        Rows whose gaps come from records of current assignments; they are omitted.
-    reads : mapping, optional
-        :meth:`~holdfast.fleet.pipeline.ingest.generations.Generations.reads` of the same rows.
-
-    Returns
-    -------
-    Table of STAGED
-        ``last_seen`` is the last record in which the partitions had an owner.
+    ``last_seen`` is the last record in which the partitions had an owner. ``covered``,
+    bool[n_rows], marks rows whose gaps come from records of current assignments; they are omitted.
     """
+    gens, layout = events.gens, events.layout
     new = ~gens.head["context"].to_numpy()
     if covered is not None:
         new &= ~covered
@@ -120,12 +104,13 @@ def gap_candidates(
     since = time[last_row + unowned]
     lower = np.where(unowned, np.maximum(time[row] - since, 0), 0) / 1e6
     limit = np.where(unowned, last_row + 1, row)
+    names = take(layout.topics, topic)
     return staged(
-        gens,
+        events,
         row,
         limit,
-        reads=read_by(reads or {}, last_row, take(layout.topics, topic)),
-        topic=take(layout.topics, topic),
+        reads=read_by(events, last_row, names),
+        topic=names,
         partitions=make_lists(np.append(first, len(tp)), layout.tp_partition[tp].astype(np.int32)),
         basis=take(pa.array(BASES), basis),
         gap_lower_seconds=pa.array(lower),
@@ -134,49 +119,37 @@ def gap_candidates(
     )
 
 
-def staged(gens: Generations, row: I64, limit: I64, **known: ArrowColumn) -> pa.Table:
+def staged(events: Events, row: I64, limit: I64, **known: ArrowColumn) -> pa.Table:
     """Return rows of STAGED about generations at ``row``; commits before ``limit`` count."""
-    columns: Arrays = {n: take(gens.head[n], row) for n in ("group", "generation", "timestamp")}
-    columns["log_offset"] = take(gens.head["log_offset"], limit)
+    head = events.gens.head
+    columns: Arrays = {n: take(head[n], row) for n in ("group", "generation", "timestamp")}
+    columns["log_offset"] = take(head["log_offset"], limit)
     return filled_table(columns | known, STAGED, len(row))
 
 
-def read_by(reads: TaskTopics, row: I64, owned_in: ArrowColumn) -> pa.Array:
+def read_by(events: Events, row: I64, owned_in: ArrowColumn) -> pa.Array:
     """Return what tasks of each subtopology read in the generation at ``row``; null for topics."""
-    dtype = STAGED.field("reads").type
+    reads, dtype = events.reads, STAGED.field("reads").type
     if not reads:
         return pa.nulls(len(row), dtype)
     named = zip(row.tolist(), owned_in.to_pylist(), strict=True)
     return pa.array([sorted(reads[at]) if at in reads else None for at in named], dtype)
 
 
-def open_gaps(
-    gens: Generations,
-    layout: Dense,
-    events: Events,
-    groups: I64,
-    reads: TaskTopics | None = None,
-) -> pa.Table:
-    """Return partitions of some groups that lost their last owner, as gaps without an end.
+def open_gaps(events: Events, groups: I64) -> pa.Table:
+    """Return partitions of groups of the layout that lost their last owner, as gaps without an end.
 
-    Parameters
-    ----------
-    groups : int64
-        Group numbers of the layout.
-
-    Returns
-    -------
-    Table of STAGED
-        Rows of basis ``open``: a later step finds the last commit before the owner was lost.
+    A later step finds the last commit before the owner was lost.
     """
-    tp = without_owner(layout, events, groups)
+    layout, tp = events.layout, without_owner(events, groups)
     row = layout.row(tp, events.last_ordinal[tp]) + 1
+    names = take(layout.topics, layout.tp_topic[tp])
     return staged(
-        gens,
+        events,
         row,
         row,
-        reads=read_by(reads or {}, row - 1, take(layout.topics, layout.tp_topic[tp])),
-        topic=take(layout.topics, layout.tp_topic[tp]),
+        reads=read_by(events, row - 1, names),
+        topic=names,
         partitions=make_lists(np.arange(len(tp) + 1), layout.tp_partition[tp].astype(np.int32)),
         basis=pa.repeat(OPEN, len(tp)),
     )
@@ -195,13 +168,6 @@ def commit_rows(positions: pa.Table) -> pa.Table:
 def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
     """Return the times in which no record of a partition waited, as rows of STAGED.
 
-    Parameters
-    ----------
-    taken_at_us : int
-        When the log ends were read, in microseconds since 1970.
-
-    Notes
-    -----
     Since its first commit at its present offset the group has nothing to read, until the log ends
     were read if no record is behind the offset, else until the time of the next record, if that is
     its own. In a log without any record there was never anything to read.
@@ -228,10 +194,7 @@ def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
 def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the table ``ownership_gaps`` of whole groups, and the last commits of open gaps.
 
-    Parameters
-    ----------
-    rows : Table of STAGED
-        Gaps, commits and idle times in any order.
+    ``rows`` are STAGED: gaps, commits and idle times in any order.
     """
     commits = rows.filter(pc.equal(rows["basis"], COMMIT))
     idle = rows.filter(pc.equal(rows["basis"], IDLE))
@@ -261,12 +224,8 @@ class ReadBy(NamedTuple):
 def read_of(rows: pa.Table) -> tuple[I64, I64, I64, ReadBy]:
     """Return the partitions of ``rows``, and the topic-partitions whose commits count for each.
 
-    For a partition its own; for a task those of its number in each topic that it reads.
-
-    Returns
-    -------
-    (int64, int64, int64, ReadBy)
-        Row and number of each partition; its index among them for each entry of what is read.
+    For a partition its own; for a task those of its number in each topic that it reads. The columns
+    are row and number of each partition, and its index among them for each entry of what is read.
     """
     starts, values = list_parts(rows["partitions"])
     row, partition = np.repeat(np.arange(rows.num_rows), np.diff(starts)), values.astype(np.int64)
@@ -353,12 +312,8 @@ def last_commits(gaps: pa.Table, read: ReadBy, commits: pa.Table) -> I64:
 def _last_known(keys: Sequence[I64], at: I64, n_asking: int, *, or_same: bool = False) -> I64:
     """Return the last known row with the same keys before each requesting row; -1 for none.
 
-    Parameters
-    ----------
-    keys, at : int64[n]
-        First of the requesting rows, then of the known ones.
-    or_same : bool
-        Whether a known row at the same position counts, too.
+    ``keys`` and ``at`` begin with the requesting rows. ``or_same``: a known row at the same
+    position counts, too.
     """
     is_known = np.arange(len(at)) >= n_asking
     order = np.lexsort((is_known != or_same, at, *keys[::-1]))

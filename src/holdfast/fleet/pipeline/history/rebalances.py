@@ -49,7 +49,7 @@ from holdfast.core.model.columns import I64, Mask
 from holdfast.core.model.measure import balance_scores, kept_portion, needed_moves
 from holdfast.fleet.columnar import ints, list_parts, new_runs, numbered, take
 from holdfast.fleet.pipeline.history.broker_log import INFERRED
-from holdfast.fleet.pipeline.history.dense import Dense, identities
+from holdfast.fleet.pipeline.history.dense import identities
 from holdfast.fleet.pipeline.history.departures import RESOLVED, UNRESOLVED, members_that_went
 from holdfast.fleet.pipeline.history.movements import (
     GAINED,
@@ -87,18 +87,18 @@ PLAN_TOLERANCE_MS: Final = 200
 """A member may come so much before the planned time: clocks differ, and records are late."""
 
 
-def turnover(gens: Generations, layout: Dense, events: Events) -> dict[str, I64]:
+def turnover(events: Events) -> dict[str, I64]:
     """Count joined, departed and returned members of each row, int64[n_rows] each.
 
     In addition to the columns of ``rebalances``: ``announced``, members that announce for the
     first time that they stop, and ``left_as_announced``, those of ``n_left`` that had announced
     it.
     """
-    n = gens.n_rows
+    gens, n = events.gens, events.gens.n_rows
     row = ints(gens.members, "row")
-    key, width = layout.member_key, layout.width
+    key, width = events.layout.member_key, events.layout.width
     came = np.flatnonzero(~events.fresh[row] & ~np.isin(key - width, key))
-    went = members_that_went(gens, layout, events)
+    went = members_that_went(events)
     stops = np.asarray(gens.members["leaving"].is_valid())
     new = stops & ~events.fresh[row] & np.isin(key - width, key[~stops])
 
@@ -108,16 +108,17 @@ def turnover(gens: Generations, layout: Dense, events: Events) -> dict[str, I64]
     return {
         "n_joined": per_row(row[came]),
         "n_left": per_row(row[went] + 1),
-        "n_restarted": _restarts(gens, layout, came, went),
+        "n_restarted": _restarts(events, came, went),
         "announced": per_row(row[new]),
         "left_as_announced": per_row(row[went[stops[went]]] + 1),
     }
 
 
-def _restarts(gens: Generations, layout: Dense, came: I64, went: I64) -> I64:
+def _restarts(events: Events, came: I64, went: I64) -> I64:
     """Count, per row, the joined members that had departed a short while before."""
+    gens = events.gens
     row = ints(gens.members, "row")
-    group = layout.group_of[row]
+    group = events.layout.group_of[row]
     client = pc.binary_join_element_wise(
         pc.fill_null(gens.members["client_id"], ""),
         pc.fill_null(gens.members["client_host"], ""),
@@ -159,15 +160,16 @@ def _after(row_before: Mask) -> Mask:
     return found
 
 
-def _causes(gens: Generations, events: Events, did: Mapping[str, Any], subscribed: I64) -> I64:
+def _causes(events: Events, did: Mapping[str, Any], subscribed: I64) -> I64:
     """Return the index into CAUSES of each row."""
+    head = events.gens.head
     joined, left = did["n_joined"] > 0, did["n_left"] > 0
-    shares = marked(gens.head, lambda kind, _: kind.is_shared)
+    shares = marked(head, lambda kind, _: kind.is_shared)
     withheld = _after((did["n_lost"] > 0) & ~shares)
     gave = did["n_gained"] + did["n_moved_through_gap"] > 0
-    at_ms, delay = ints(gens.head, "timestamp") // 1000, ints(gens.head, "delay_ms")
+    at_ms, delay = ints(head, "timestamp") // 1000, ints(head, "delay_ms")
     waited_ms = np.diff(at_ms, append=at_ms[-1:])
-    config = ints(gens.head, "config_offset")
+    config = ints(head, "config_offset")
     tests = {
         "first_seen": events.fresh,
         "restart": joined & (did["n_restarted"] == did["n_joined"]),
@@ -188,23 +190,23 @@ def _causes(gens: Generations, events: Events, did: Mapping[str, Any], subscribe
     return np.select([tests[name] for name in tried], range(len(tried)), len(tried))
 
 
-def numbers(gens: Generations, layout: Dense, events: Events, same: Mask) -> dict[str, Any]:
+def numbers(events: Events, same: Mask) -> dict[str, Any]:
     """Count the changes of each row: columns of ``rebalances``, one entry per row.
 
     ``same`` marks rows whose members all subscribe to the same topics; ``proven`` is true if
     ``n_needed_moves`` is known to be the least.
     """
-    n, fresh = gens.n_rows, events.fresh
+    gens, n, fresh = events.gens, events.gens.n_rows, events.fresh
     moved, through_gap, gained, lost = (
         np.bincount(events.row[events.kind == kind], minlength=n) * ~fresh
         for kind in (MOVED, MOVED_THROUGH_GAP, GAINED, LOST)
     )
-    row, load = ints(gens.members, "row"), _loads(gens, layout)
+    row, load = ints(gens.members, "row"), _loads(events)
     owned = np.bincount(row, load, n).astype(np.int64)
     kept = np.where(fresh, 0, owned - moved - through_gap - gained)
-    before = _loads_before(layout, events, load)
+    before = _loads_before(events, load)
     needed = needed_moves(load, before, row, kept + moved + through_gap)
-    unequal, proven = needed_of_unequal(gens, layout, events, ~same & ~fresh)
+    unequal, proven = needed_of_unequal(events, ~same & ~fresh)
     leader = numbered(pc.fill_null(gens.head["leader"], ""))
     return {
         "cooperative": ~events.stops | events.converted,
@@ -221,19 +223,20 @@ def numbers(gens: Generations, layout: Dense, events: Events, same: Mask) -> dic
     }
 
 
-def _loads(gens: Generations, layout: Dense) -> I64:
+def _loads(events: Events) -> I64:
     """Return the partitions of each member row; of two owners only the first counts."""
+    gens = events.gens
     starts, _ = list_parts(gens.owned["partitions"])
     held = np.bincount(ints(gens.owned, "member"), np.diff(starts), gens.members.num_rows)
-    row, tp, member = layout.doubles
+    row, tp, member = events.layout.doubles
     if len(row):
         held -= np.bincount(member[~new_runs(row, tp)], minlength=gens.members.num_rows)
     return held.astype(np.int64)
 
 
-def _loads_before(layout: Dense, events: Events, load: I64) -> I64:
+def _loads_before(events: Events, load: I64) -> I64:
     """Return how many of the presently owned partitions each member row owned last."""
-    before = load.copy()
+    layout, before = events.layout, load.copy()
     arrived = events.kind != LOST
     to = layout.member(events.row[arrived], events.after[arrived])
     np.subtract.at(before, to[to >= 0], 1)
@@ -243,21 +246,15 @@ def _loads_before(layout: Dense, events: Events, load: I64) -> I64:
     return before
 
 
-def reader_numbers(gens: Generations, fresh: Mask) -> dict[str, I64]:
+def reader_numbers(events: Events) -> dict[str, I64]:
     """Count the effects of rebalances on share groups, in which many members read one partition.
 
     No partition moves there, since no member takes one from another: a pair of a member and a
     partition is kept, gained or lost. A partition counts once, however many members read it.
 
-    Returns
-    -------
-    dict of str to int64[n_rows]
-        As :func:`numbers`: ``n_partitions`` that have a reader; ``n_kept``, ``n_gained`` and
-        ``n_lost`` pairs; ``balance_score`` of what the members read.
-
     References: KIP-932.
     """
-    n = gens.n_rows
+    gens, n, fresh = events.whole, events.whole.n_rows, events.fresh
     shared = gens.roles == SHARED
     starts, partition = list_parts(gens.owned["partitions"])
     size = np.where(shared, np.diff(starts), 0)
@@ -282,28 +279,20 @@ def reader_numbers(gens: Generations, fresh: Mask) -> dict[str, I64]:
     }
 
 
-def rebalance_table(
-    gens: Generations, layout: Dense, events: Events, whole: Generations | None = None
-) -> pa.Table:
-    """Return the table ``rebalances`` of the rows that are not context; gaps are filled in later.
-
-    Parameters
-    ----------
-    whole : Generations, optional
-        The same rows with shared partitions, if ``gens`` has only what a member alone owns.
-    """
-    n, fresh, head = gens.n_rows, events.fresh, gens.head
+def rebalance_table(events: Events) -> pa.Table:
+    """Return ``rebalances`` of the rows that are not context; gaps are filled in later."""
+    gens, n, fresh, head = events.gens, events.gens.n_rows, events.fresh, events.gens.head
     subscribed, same = _subscriptions(gens)
-    did = numbers(gens, layout, events, same) | turnover(gens, layout, events)
+    did = numbers(events, same) | turnover(events)
     shares = marked(head, lambda kind, _: kind.is_shared)
     if shares.any():
-        readers = reader_numbers(whole or gens, fresh)
+        readers = reader_numbers(events)
         did |= {name: np.where(shares, own, did[name]) for name, own in readers.items()}
     generation = ints(head, "generation")
     before = np.concatenate([[-1], generation[:-1]])[:n]
     again = ~fresh & (generation == before) & ~(events.converted & (did["n_left"] > 0))
     keep = np.flatnonzero(~head["context"].to_numpy() & ~events.dead & ~again)
-    cause = _causes(gens, events, did, subscribed)[keep]
+    cause = _causes(events, did, subscribed)[keep]
     moved = did["n_moved"] + did["n_moved_through_gap"]
     portion = kept_portion(did["n_kept"], moved)
     # Plain consumers divide partitions, each as good as another.
@@ -334,17 +323,10 @@ def rebalance_table(
     return from_columns("rebalances", columns)
 
 
-def anomaly_table(
-    gens: Generations, layout: Dense, events: Events, topic_names: Mapping[str, str]
-) -> pa.Table:
-    """Return the table ``anomalies`` of the rows that are not context.
-
-    Parameters
-    ----------
-    topic_names : mapping
-        Topic id to name. A topic with an unknown id has the id instead of its name.
-    """
+def anomaly_table(events: Events, topic_names: Mapping[str, str]) -> pa.Table:
+    """Return ``anomalies`` of the rows that are not context; an unknown topic has its id."""
     rows: list[dict[str, Any]] = []
+    gens, layout = events.whole, events.layout
     head, ids = gens.head, gens.members["member_id"]
     new, member_row = ~head["context"].to_numpy(), ints(gens.members, "row")
 

@@ -20,8 +20,8 @@ from holdfast.core.model.columns import I64, Mask, row_of
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.core.wire.layouts.container import (
     LOCATION_BYTES,
+    LOCATION_FLAG,
     SUBSCRIPTION_MAGIC,
-    ClaimFlag,
     decode_member_assignment,
     decode_member_subscription,
 )
@@ -54,13 +54,7 @@ DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
 def group_generations(
     family: Family, position: Arrays, *, subscriptions: bool = True
 ) -> Generations:
-    """Decode records of one version as generations.
-
-    Parameters
-    ----------
-    position : dict of name to Array
-        The group of each record, and its position in the log.
-    """
+    """Decode records of one version; ``position`` has the group and the log position of each."""
     n_rows = len(family)
     head = {
         **position,
@@ -250,7 +244,7 @@ def _locations(reported: list[Messages], n_members: int) -> pa.Array:
     found, known = np.zeros(n_members, np.int32), np.zeros(n_members, bool)
     for messages in reported:
         rows, flags, frames = _frames(messages)
-        rows = rows[flags & ClaimFlag.LOCATION != 0]
+        rows = rows[flags & LOCATION_FLAG != 0]
         at = frames.begin[rows] + len(SUBSCRIPTION_MAGIC) + 1
         end = frames.begin[rows] + frames.size[rows]
         going = np.ones(len(rows), bool)

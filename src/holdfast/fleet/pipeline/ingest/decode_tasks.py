@@ -29,14 +29,10 @@ from holdfast.fleet.pipeline.ingest.generations import Generations, marked
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GivenTasks:
-    """Assignments of the members of some generations.
+    """Assignments of members.
 
-    Parameters
-    ----------
-    given : list of (Given or None), [n]
-        Assignment of each; None if its messages do not parse.
-    readable : bool[n]
-        Whether they parse, or no message is to be read.
+    ``given`` has None for messages that do not parse. ``readable``, bool[n]: they parse, or no
+    message is to be read.
     """
 
     member: I64
@@ -61,12 +57,7 @@ def blobs(column: Slices, rows: I64) -> list[bytes]:
 def with_tasks(gens: Generations, subscription: Slices, assignment: Slices) -> Generations:
     """Return generations with tasks instead of the topic-partitions that are read for them.
 
-    Parameters
-    ----------
-    gens : Generations
-        Decoded by the consumer protocol.
-    subscription, assignment : Slices
-        Messages of all members.
+    ``gens`` were decoded by the consumer protocol, of the messages of all members.
     """
     row = ints(gens.members, "row")
     mine = marked(gens.head, lambda kind, _: kind.read is not None)[row]

@@ -28,7 +28,7 @@ from holdfast.core.wire.layouts.offsets_schemas import RecordType
 KeyValue = tuple[bytes, bytes | None]
 """Key and value of a record; no value: a tombstone."""
 
-_CLASSIC_VERSION = 3  # of the values of classic groups: the newest one without tagged fields
+CLASSIC_VERSION = 3  # of the values of classic groups: the newest one without tagged fields
 
 
 class Described(Protocol):
@@ -61,7 +61,7 @@ def generation_record(
     members: Iterable[Described],
     at_ms: int,
     *,
-    protocol: str = "",
+    protocol: str | None = None,
     protocol_type: str = CONSUMER_PROTOCOL,
     messages: Mapping[str, tuple[bytes, bytes]] | None = None,
 ) -> KeyValue:
@@ -75,27 +75,27 @@ def generation_record(
     value = {
         "protocolType": protocol_type,
         "generation": generation,
-        "protocol": protocol or None,
+        "protocol": protocol,
         "leader": None,
         "currentStateTimestamp": at_ms,
         "members": [_member(one, known.get(one.member_id) or _made(one, topics)) for one in found],
     }
-    return _encoded(RecordType.GROUP_METADATA, {"group": group}, value)
+    return encoded(RecordType.GROUP_METADATA, {"group": group}, value, CLASSIC_VERSION)
 
 
 def deleted_group(group: str) -> KeyValue:
     """Return the tombstone of a classic group."""
-    return _encoded(RecordType.GROUP_METADATA, {"group": group}, None)
+    return encoded(RecordType.GROUP_METADATA, {"group": group}, None)
 
 
 def commit_record(
-    group: str, topic: str, partition: int, offset: int | None, at_ms: int
+    group: str, topic: str, partition: int, offset: int | None, at_ms: int, *, metadata: str = ""
 ) -> KeyValue:
     """Return the record of a commit; without an offset the tombstone of one."""
-    key: dict[str, object] = {"group": group, "topic": topic, "partition": partition}
-    value: dict[str, object]
-    value = {"offset": offset, "leaderEpoch": -1, "metadata": "", "commitTimestamp": at_ms}
-    return _encoded(RecordType.OFFSET_COMMIT, key, None if offset is None else value)
+    key = {"group": group, "topic": topic, "partition": partition}
+    value = {"offset": offset, "leaderEpoch": -1, "metadata": metadata, "commitTimestamp": at_ms}
+    said = None if offset is None else value
+    return encoded(RecordType.OFFSET_COMMIT, key, said, CLASSIC_VERSION)
 
 
 def epoch_records(kind: GroupType, group: str, epochs: GroupEpochs) -> Iterator[KeyValue]:
@@ -105,41 +105,39 @@ def epoch_records(kind: GroupType, group: str, epochs: GroupEpochs) -> Iterator[
     """
     records, key = EPOCH_RECORDS[kind], {"groupId": group}
     for member_id, one in sorted(epochs.members.items()):
-        yield _encoded(records.member, {**key, "memberId": member_id}, one.metadata)
+        yield encoded(records.member, {**key, "memberId": member_id}, one.metadata)
     if records.topology is not None and epochs.topology is not None:
-        yield _encoded(records.topology, key, epochs.topology)
-    yield _encoded(records.epoch, key, {"epoch": epochs.group, "metadataHash": 0})
+        yield encoded(records.topology, key, epochs.topology)
+    yield encoded(records.epoch, key, {"epoch": epochs.group, "metadataHash": 0})
     if not epochs.members:
         return
     for member_id, one in sorted(epochs.members.items()):
         target = one.assigned if one.target is None else one.target
-        yield _encoded(records.target, {**key, "memberId": member_id}, target)
-    yield _encoded(records.target_epoch, key, {"assignmentEpoch": epochs.assignment})
+        yield encoded(records.target, {**key, "memberId": member_id}, target)
+    yield encoded(records.target_epoch, key, {"assignmentEpoch": epochs.assignment})
 
 
 def current_record(kind: GroupType, group: str, member_id: str, value: Fields | None) -> KeyValue:
     """Return the record of what a member has now, or its tombstone.
 
-    Parameters
-    ----------
-    value : mapping or None
-        ``memberEpoch``, and the lists that an answer reports, those of revocations included.
+    ``value`` has ``memberEpoch``, and the lists that an answer reports, those of revocations
+    included.
     """
     record, key = EPOCH_RECORDS[kind].current, {"groupId": group, "memberId": member_id}
     if value is None:
-        return _encoded(record, key, None)
+        return encoded(record, key, None)
     rest: dict[str, Any] = {"previousMemberEpoch": value["memberEpoch"], "state": 0}
     if kind is GroupType.STREAMS:
         lists = ("standbyTasks", "warmupTasks")
         rest |= {f"{name}PendingRevocation": [] for name in lists}
-    return _encoded(record, key, {**rest, **value})
+    return encoded(record, key, {**rest, **value})
 
 
 def departed_member(kind: GroupType, group: str, member_id: str) -> Iterator[KeyValue]:
     """Yield the tombstones of a member, in a broker's order."""
     records, key = EPOCH_RECORDS[kind], {"groupId": group, "memberId": member_id}
     for record in (records.current, records.target, records.member):
-        yield _encoded(record, key, None)
+        yield encoded(record, key, None)
 
 
 def deleted_epochs(kind: GroupType, group: str, members: Iterable[str]) -> Iterator[KeyValue]:
@@ -149,7 +147,7 @@ def deleted_epochs(kind: GroupType, group: str, members: Iterable[str]) -> Itera
         yield from departed_member(kind, group, member_id)
     for record in (records.target_epoch, records.topology, records.epoch):
         if record is not None:
-            yield _encoded(record, {"groupId": group}, None)
+            yield encoded(record, {"groupId": group}, None)
 
 
 def _made(one: Described, topics: tuple[str, ...]) -> tuple[bytes, bytes]:
@@ -171,14 +169,15 @@ def _member(one: Described, messages: tuple[bytes, bytes]) -> dict[str, object]:
     }
 
 
-def _encoded(kind: RecordType, key: Mapping[str, object], value: Fields | None) -> KeyValue:
-    is_classic = kind in (RecordType.GROUP_METADATA, RecordType.OFFSET_COMMIT)
-    version = None if value is None else _CLASSIC_VERSION if is_classic else 0
+def encoded(
+    kind: RecordType, key: Mapping[str, object], value: Fields | None, version: int = 0
+) -> KeyValue:
+    """Return the bytes of a record; a WireError if a field does not fit."""
     record = Record(
         record_type=kind,
         name=kind.schema_name,
         key={**key},
-        value_version=version,
+        value_version=None if value is None else version,
         value=None if value is None else {**value},
     )
     return encode_record(record)

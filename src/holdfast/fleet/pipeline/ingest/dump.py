@@ -249,13 +249,7 @@ def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
 def _write_part(
     part: LogPart, session: Session, folder: StoragePath, chosen: Selection
 ) -> tuple[list[str], Counter[int], int]:
-    """Write a part of the log, one file a task.
-
-    Returns
-    -------
-    (list of str, Counter, int)
-        Files; records of each Kafka partition; tasks.
-    """
+    """Write a part of the log, one file a task; return files, records by partition, tasks."""
     inputs = [Input(rows=part.rows, into=_writing(str(folder), chosen))]
     made = run(session, Step(what=OFFSETS_TOPIC, inputs=inputs, schema=WRITTEN)).to_pylist()
     rows: Counter[int] = Counter()

@@ -100,17 +100,9 @@ Layer = Callable[[Iterable[CollectedLine]], Iterator[CollectedLine]]
 
 @dataclass(slots=True)
 class TextFile:
-    """Lines of a file, packed or not.
+    """Lines of a file, packed or not; a SourceError while they are read if the file cannot be.
 
-    Parameters
-    ----------
-    is_cut : bool
-        A packed file lacks its end; known when the lines before it were read.
-
-    Raises
-    ------
-    SourceError
-        While lines are read: the file cannot be read.
+    ``is_cut``, known when the lines were read: a packed file lacks its end.
     """
 
     path: Path
@@ -136,13 +128,7 @@ class TextFile:
 
 @dataclass(frozen=True, slots=True)
 class Unwrapped:
-    """Lines without their envelopes, in the order of the file.
-
-    Parameters
-    ----------
-    newest_first : bool
-        Whether the file begins with its newest line, as exports do.
-    """
+    """Lines without their envelopes; ``newest_first`` if the file begins with its newest."""
 
     entries: Iterator[CollectedLine]
     newest_first: bool

@@ -53,13 +53,7 @@ Owned = frozenset[tuple[str, str, int]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KnownGeneration:
-    """The newest recorded generation of a group.
-
-    Parameters
-    ----------
-    owned : frozenset or None
-        None after a tombstone.
-    """
+    """The newest recorded generation of a group; ``owned`` is None after a tombstone."""
 
     kind: GroupType
     number: int
@@ -73,16 +67,10 @@ class KnownGeneration:
 
 @dataclass(slots=True)
 class KnownGroups:
-    """Generations, commits and present partitions that are recorded already.
+    """Generations, commits and present partitions that are recorded already, by group.
 
-    Parameters
-    ----------
-    generations : dict
-        Group -> newest generation.
-    commits : dict
-        Group -> (topic, partition) -> committed offset.
-    current : dict
-        Group -> member id -> value of the record of its present partitions.
+    ``commits`` has the offset of each topic-partition, ``current`` the value of the record of each
+    member's present partitions.
     """
 
     generations: dict[str, KnownGeneration] = field(default_factory=dict)
@@ -143,7 +131,7 @@ class KnownGroups:
             number + 1,
             group.members or (),
             at_ms,
-            protocol=group.protocol,
+            protocol=group.protocol or None,
             protocol_type=group.protocol_type,
             messages=group.messages,
         )

@@ -50,16 +50,8 @@ _LOG_PARTITION: Final = 0
 class PolledFeed:
     """The records that polls of coordinators gave, as a log of one partition.
 
-    Parameters
-    ----------
-    selection : Selection
-        Groups to query.
-    known : KnownGroups
-        The records that are known already (:meth:`KnownGroups.of`).
-    next_offset : int
-        Offset of the next record: the end of the batches in the tables.
-    note : callable, optional
-        Takes a line about groups that are not recorded, when they change.
+    ``next_offset`` is the end of the batches in the tables. ``note`` takes a line about groups that
+    are not recorded, when they change.
     """
 
     cluster: LiveCluster
@@ -75,10 +67,7 @@ class PolledFeed:
     def ends(self) -> LogEnds:
         """Poll the coordinators; return the begin and end offset of the log.
 
-        Raises
-        ------
-        SourceError
-            No broker answers, or the principal may not list groups.
+        Raises SourceError if no broker answers, or the principal may not list groups.
         """
         from holdfast.cluster.cluster import PartitionEnds
         from holdfast.cluster.groups_now import polled_groups  # needs kafka-python
@@ -164,10 +153,7 @@ def feed_of(
 ) -> PolledFeed:
     """Return a feed that continues the tables of an earlier one, or starts a new history.
 
-    Raises
-    ------
-    SourceError
-        The tables are those of the offsets topic.
+    Raises SourceError if the tables are those of the offsets topic.
     """
     batches = [] if tables is None else tables.committed()
     if tables is None or not batches:

@@ -37,10 +37,7 @@ FLEET: Final = arrow_schema("fleet")
 class Fleet:
     """Rows of :data:`FLEET`, in one chunk, and their lists as columns.
 
-    Parameters
-    ----------
-    member_start, topic_start, tp_start, subscribed_start : int64[n_groups + 1]
-        Start of each group's members, topics, topic-partitions and subscribed topics.
+    Each ``_start``, int64[n_groups + 1], has the start of each group's entries in its lists.
     """
 
     rows: pa.Table
@@ -121,10 +118,7 @@ def fleet_rows(
 ) -> pa.Table:
     """Return one row of :data:`FLEET` for every group that has members, sorted by group.
 
-    Parameters
-    ----------
-    topics : mapping
-        Topic to number of partitions; unknown topics are omitted.
+    Topics without a number of partitions in ``topics`` are omitted.
     """
     groups = None if groups is None else sorted(groups)
     last = _last_generations(tables.table("generations", groups=groups))

@@ -23,10 +23,9 @@ import pyarrow.compute as pc
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.model.columns import I64
-from holdfast.fleet.analysis.findings.doctor import Track
+from holdfast.fleet.analysis.findings.doctor import Doctor, ExaminedFleet, Track
 from holdfast.fleet.analysis.findings.examination import Examination
 from holdfast.fleet.analysis.findings.finding import count
-from holdfast.fleet.analysis.findings.fleet import ExaminedFleet, examine_fleet
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag_over_time import (
     LagOverTime,
@@ -37,7 +36,6 @@ from holdfast.fleet.analysis.group.lag_over_time import (
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.group.rebalances import Rebalances
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
-from holdfast.fleet.analysis.source_times import polls_text
 from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
@@ -154,16 +152,16 @@ def render(
     readings : Table, optional
         Rows of ``lag_history`` to draw; by default those of the window.
     """
-    fleet = examine_fleet(
-        tables,
-        groups,
-        last_ms,
+    fleet = Doctor(
+        tables=tables,
+        groups=groups,
+        last_ms=last_ms,
         since_ms=since_ms,
         live=live,
         track=track,
         source=given,
         commits=CommitTimes(tables, groups),
-    )
+    ).fleet()
     shown = fleet.listed[:MAX_GROUPS]
     drawn = [_drawn(e.history, drawn_since_ms) for e in shown]
     loader, script = script_of("loader.js"), script_of(*SCRIPTS)
@@ -187,7 +185,11 @@ def render(
     # browser's main thread, overlaps with reading and laying out everything else.
     first, later = elements[:3], elements[3:]
     top = [*first, shown_script(loader), *([bar] if served else []), _header(title, fleet)]
-    bottom = [page_footer(tables, served=served), *later, *map(shown_script, follower)]
+    bottom = [
+        page_footer(polled=bool(fleet.polled), served=served),
+        *later,
+        *map(shown_script, follower),
+    ]
     body = join([*top, main, *bottom])
     scripts = [loader, script, *follower]
     return document(f"{title}, {window_of(fleet)}", body, scripts, served=served)
@@ -247,7 +249,7 @@ def _main(
 ) -> Markup:
     """Return what a page shows: of one group state and findings first, of several a table."""
     figures = tag("div", _fleet_figures(tables, fleet), id="figures")
-    figures = join([origin(tables) or "", figures])
+    figures = join([origin(fleet.polled) or "", figures])
     timeline, policy = drawings.timeline, policy_section(policies)
     if len(fleet) <= 1:
         now = [part for e in shown for part in (_now_section(e, 0), _time_section(e, 0, drawings))]
@@ -448,19 +450,18 @@ def _group_section(group: Examination, index: int) -> Markup:
     )
 
 
-def origin(tables: Tables) -> Markup | None:
-    """Return what is not known, for tables that come from polls of coordinators."""
-    text = polls_text(tables)
-    return tag("p", text, class_="lead", id="origin") if text else None
+def origin(polled: str) -> Markup | None:
+    """Return the text about what polls of coordinators do not show; None for other tables."""
+    return tag("p", polled, class_="lead", id="origin") if polled else None
 
 
-def page_footer(tables: Tables, *, served: bool = False) -> Markup:
+def page_footer(*, polled: bool, served: bool = False) -> Markup:
     """Return the last element of a page."""
     alone = "This page sends requests to its own server only."
     if not served:
         alone = "This file is complete: it loads nothing from the network."
     made = "Made by holdfast from the group's own records in the offsets topic."
-    if tables.is_polled:
+    if polled:
         made = "Made by holdfast from polls of the group's coordinator."
     text = f"{made} {alone} Times are UTC."
     return tag("footer", tag("p", text))

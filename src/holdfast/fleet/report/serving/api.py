@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64
 from holdfast.errors import ConfigError
-from holdfast.fleet.analysis.findings.doctor import Verdict, examinations, moment, to_json
+from holdfast.fleet.analysis.findings.doctor import Doctor, group_json, moment
 from holdfast.fleet.analysis.findings.finding import RULES
 from holdfast.fleet.analysis.findings.rules_now import awaited_ids
 from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
@@ -343,16 +343,18 @@ def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | N
     if name not in served.tables.groups and name not in live.names:
         return None
     within = _range_of(fleet, words)
-    found = examinations(
-        tables_until(served.tables, within, [name]),
-        [name],
-        served.last_ms if within.to_ms is None else within.to_ms,
+    doctor = Doctor(
+        tables=tables_until(served.tables, within, [name]),
+        groups=[name],
+        last_ms=served.last_ms if within.to_ms is None else within.to_ms,
         since_ms=within.from_ms,
         live=fleet.ranges.live_in(within),
         source=fleet.given,
     )
-    (examination,) = found
-    document: Schema = to_json([Verdict.of(examination)])["groups"][0]
+    examined = doctor.fleet()
+    (examination,) = examined.listed
+    verdict = doctor.verdict(examined.figures, 0, examination.findings)
+    document: Schema = group_json(verdict)
     awaited = awaited_ids(examination.findings)
     members = present_members(examination.history, awaited)[:MOST_ROWS]
     return {**document, "present_members": [_member_row(one) for one in members]}
@@ -405,7 +407,7 @@ def _cut(fleet: ServedFleet, found: I64, words: Mapping[str, str], written: Any)
     """Return one page of rows; a page behind the last one has none."""
     page, size = int(words.get("page", 1)), int(words.get("size", 100))
     some = found[(page - 1) * size : page * size].tolist()
-    polled = fleet.served.tables.is_polled
+    polled = bool(fleet.served.polled)
     return {
         "polled": polled,
         "total": len(found),

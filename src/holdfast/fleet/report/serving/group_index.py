@@ -1,11 +1,11 @@
 """The index of a fleet: one row a group, found, sorted and cut into pages.
 
 **Rules.** A number of a group is the one that its page and the doctor show
-(:func:`holdfast.fleet.analysis.findings.doctor.summary`). Facts of groups that the doctor has not
+(:mod:`holdfast.fleet.analysis.group.overview`). Facts of groups that the doctor has not
 examined yet are unknown, and not zero. Rows with equal sort keys are in the order of their names.
 
 **Strategy.** The numbers come from whole columns of the tables, so every group has them at once;
-findings need a group's whole trace and come later, one group after the other.
+findings come later.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -22,14 +22,9 @@ import pyarrow as pa
 from holdfast.core.model.columns import F64, I32, I64, Mask
 from holdfast.fleet.analysis.findings.examination import GroupVerdict
 from holdfast.fleet.analysis.findings.finding import Severity
+from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.lag_over_time import LagOverTime, lag_of_groups
-from holdfast.fleet.analysis.group.overview import (
-    first_and_last,
-    lag_of,
-    rows_of,
-    texts_at,
-    values_at,
-)
+from holdfast.fleet.analysis.group.overview import Overview, joined, overview
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
 from holdfast.fleet.analysis.source_times import window_end_ms
 from holdfast.fleet.columnar import ArrowTable, times_ms
@@ -138,108 +133,80 @@ class GroupIndex:
 
 
 def read_index(tables: Tables, within: TimeRange = ALL) -> GroupIndex:
-    """Read the index of all groups, with the rebalances of a time range.
+    """Return the index of all groups, with the rebalances of a time range.
+
+    Parameters
+    ----------
+    tables : Tables
+        Rows of events up to the end of the range.
 
     Notes
     -----
-    Cost: O(n log n) in rows of ``generations``, and one pass over ``rebalances`` and ``lag``, in
-    parts (:meth:`~holdfast.fleet.tables.reading.Tables.parts`).
+    Cost: that of :func:`~holdfast.fleet.analysis.group.overview.overview`, and one pass over
+    ``rebalances`` and ``lag``, in parts (:meth:`~holdfast.fleet.tables.reading.Tables.parts`).
     """
     names, covered = tables.groups, _covered(tables, within)
-    causes, parts = set[str](), list[dict[str, Any]]()
+    since_ms = NEVER if within.from_ms is None else within.from_ms
+    causes, figures, parts = set[str](), list[Overview](), list[dict[str, Any]]()
     for some in tables.parts(names):
-        found = {**_settled(some), **_lag(some)}
-        parts.append(found | _rebalances(some, within, covered, found["n_owned"], causes))
+        figures.append(overview(some, None, since_ms))
+        oldest_s = dict(oldest_unread_s(some.table("lag").rows))
+        lag_s = np.asarray([oldest_s.get(name, np.nan) for name in some.groups], np.float64)
+        parts.append({"lag_s": lag_s, **_rebalances(some, since_ms, covered, causes)})
     first_cause = min(causes, default="")  # of a group without downtime
-    parts = parts or [dict.fromkeys(_COLUMNS, np.zeros(0))]
+    found = joined(figures)
     columns: dict[str, Any] = {
-        name: np.concatenate([part[name] for part in parts]) for name in _COLUMNS
+        name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
+        for name in ("lag_s", "recent", "cause", "cause_share")
     }
-    state, cause = (tuple(columns.pop(name).tolist()) for name in ("state", "cause"))
+    columns["cause"] = tuple(one or first_cause for one in columns["cause"].tolist())
     lags, lag_over_time = lag_of_groups(
         tables, within.from_ms, within.to_ms, names, (*covered, SLICES)
     )
     return GroupIndex(
         names=names,
+        state=tuple(found.state.tolist()),
+        n_members=found.n_members,
+        n_rebalances=found.n_rebalances,
+        downtime_lower_s=found.downtime_lower_s / np.maximum(found.n_owned, 1),
+        downtime_s=found.downtime_s,
+        n_owned=found.n_owned,
+        lag=found.lag,
+        settled_ms=found.settled_ms,
         covered_ms=covered,
-        state=state,
-        cause=tuple(one or first_cause for one in cause),
         lags=lags,
         lag_over_time=lag_over_time,
+        rebalances_ms=found.rebalances_ms,
         **columns,
     )
 
 
-_COLUMNS: Final = (
-    *("state", "n_members", "n_owned", "settled_ms", "lag", "lag_s", "n_rebalances"),
-    *("downtime_lower_s", "downtime_s", "recent", "cause", "cause_share", "rebalances_ms"),
-)
-
-
-def _settled(some: SomeGroups) -> dict[str, Any]:
-    """Return the columns of some groups about their generations."""
-    rows, of = rows_of(some, "generations")
-    _, _, last = first_and_last(rows, of, len(some.groups))
-    n_owned = np.zeros(len(last), np.int64)
-    np.maximum.at(n_owned, of, rows.ints("n_partitions"))
-    return {
-        "state": texts_at(rows, "state", last, "unknown"),
-        "n_owned": n_owned,
-        "n_members": values_at(rows.ints("n_members"), last),
-        "settled_ms": values_at(rows.times_ms("timestamp"), last),
-    }
-
-
-def _lag(some: SomeGroups) -> dict[str, Any]:
-    """Return the columns of some groups about their lag."""
-    oldest_s = dict(oldest_unread_s(some.table("lag").rows))
-    lag_s = np.asarray([oldest_s.get(name, np.nan) for name in some.groups], np.float64)
-    return {"lag": lag_of(some), "lag_s": lag_s}
-
-
 def _rebalances(
-    some: SomeGroups,
-    within: TimeRange,
-    covered: tuple[int, int],
-    n_owned: I64,
-    causes: set[str],
+    some: SomeGroups, since_ms: int, covered: tuple[int, int], causes: set[str]
 ) -> dict[str, Any]:
-    """Return the columns of some groups about rebalances in a range; add their causes."""
+    """Return the columns of some groups about rebalances since a moment; add their causes."""
     n = len(some.groups)
-    rows, of = rows_of(some, "rebalances")
-    inside = _is_within(rows.table, within)
-    of, at_ms = of[inside], rows.times_ms("timestamp")[inside]
+    rows, of = some.rows("rebalances")
+    at_ms = rows.times_ms("timestamp")
+    inside = at_ms >= since_ms
+    of, at_ms = of[inside], at_ms[inside]
     cause, names = rows.codes("cause")
     cause, is_real = cause[inside], ~rows.equal("cause", "first_seen")[inside]
     causes.update(names[i] for i in np.unique(cause).tolist())
-    low_s, high_s = (np.nan_to_num(bound[inside]) for bound in downtime_bounds_s(rows))
-    sums_s = (np.bincount(of, weights=bound, minlength=n) for bound in (low_s, high_s))
-    downtime_lower_s, downtime_s = (total / np.maximum(n_owned, 1) for total in sums_s)
-    costliest, share = _costliest(cause, names, high_s, of, n)
-    return {
-        "n_rebalances": np.bincount(of[is_real], minlength=n).astype(np.int64),
-        "downtime_lower_s": downtime_lower_s,
-        "downtime_s": downtime_s,
-        "recent": _count_recent(at_ms, covered, is_real, of, n),
-        "cause": costliest,
-        "cause_share": share,
-        "rebalances_ms": at_ms[is_real],
-    }
+    most_s = np.nan_to_num(downtime_bounds_s(rows)[1][inside])
+    costliest, share = _costliest(cause, names, most_s, of, n)
+    recent = _count_recent(at_ms, covered, is_real, of, n)
+    return {"recent": recent, "cause": costliest, "cause_share": share}
 
 
 def rows_within(rows: ArrowTable, within: TimeRange) -> ArrowTable:
     """Return the rows of events in a time range."""
-    return rows if within == ALL else rows.filter(pa.array(_is_within(rows, within)))
-
-
-def _is_within(rows: ArrowTable, within: TimeRange) -> Mask:
-    """Return which rows of events are in a time range."""
     if within == ALL:
-        return np.ones(rows.num_rows, np.bool_)
+        return rows
     at_ms = times_ms(rows, "timestamp")
     inside: Mask = at_ms >= (at_ms if within.from_ms is None else within.from_ms)
     inside &= at_ms <= (at_ms if within.to_ms is None else within.to_ms)
-    return inside
+    return rows.filter(pa.array(inside))
 
 
 def _costliest(

@@ -228,7 +228,7 @@ def index_page(
     title = f"Consumer groups of {state.where}"
     main = tag(
         "main",
-        origin(served.tables),
+        origin(served.polled),
         tag(
             "div",
             _fleet_words(index, verdicts, since_s, worst_first),
@@ -254,7 +254,15 @@ def index_page(
     )
     header = tag("header", tag("h1", title))
     bar = bar_of(served, state, live, view.words, group=False)
-    body = join([bar, header, main, page_footer(served.tables, served=True), shown_script(script)])
+    body = join(
+        [
+            bar,
+            header,
+            main,
+            page_footer(polled=bool(served.polled), served=True),
+            shown_script(script),
+        ]
+    )
     return document(", ".join([title, *_covered(index)]), body, [script], served=True)
 
 

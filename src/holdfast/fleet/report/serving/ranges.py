@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import ConfigError
-from holdfast.fleet.analysis.findings.doctor import examinations
+from holdfast.fleet.analysis.findings.doctor import Doctor
 from holdfast.fleet.analysis.findings.examination import Examination
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.report.serving.group_index import (
@@ -158,13 +158,13 @@ class FleetRanges:
         )
         within = within or TimeRange(from_ms=served.since_ms)
         order = select(self.index_in(within), self._usual()[0], IndexView())
-        return examinations(
-            tables_until(served.tables, within),
-            [self.index_in(within).names[i] for i in order],
-            served.last_ms if within.to_ms is None else within.to_ms,
+        return Doctor(
+            tables=tables_until(served.tables, within),
+            groups=[self.index_in(within).names[i] for i in order],
+            last_ms=served.last_ms if within.to_ms is None else within.to_ms,
             since_ms=within.from_ms,
             source=self._given,
-        )
+        ).examinations()
 
 
 def _range_words(words: Mapping[str, str]) -> RangeWords:

@@ -26,19 +26,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from holdfast.core.command_lines import GivenSource
+from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.errors import HoldfastError
-from holdfast.fleet.analysis.findings.doctor import examinations
 from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
-from holdfast.fleet.analysis.findings.fleet import stored_verdicts
+from holdfast.fleet.analysis.findings.stored import stored_findings
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.source_times import Since
-from holdfast.fleet.report.metrics import exposition
-from holdfast.fleet.report.metrics_file import MetricsFile, write_metrics
-from holdfast.fleet.report.serving.group_index import (
-    IndexView,
-    select,
-)
+from holdfast.fleet.report.metrics import MetricsFile, exposition, write_metrics
+from holdfast.fleet.report.serving.group_index import GroupIndex, IndexView, select
 from holdfast.fleet.report.serving.live import (
     NOW_S,
     LiveAnswers,
@@ -50,8 +45,9 @@ from holdfast.fleet.report.serving.served_tables import ServedTables
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
-from holdfast.fleet.tables.reading import open_tables, read_tables
-from holdfast.fleet.tables.storage.paths import RemotePath, StoragePath
+from holdfast.fleet.tables.reading import SomeGroups, open_tables, read_tables
+from holdfast.fleet.tables.storage.paths import StoragePath
+from holdfast.fleet.tables.storage.remote import RemotePath
 
 LOOK_S: Final = 1.0
 """Poll interval of the folder."""
@@ -371,9 +367,9 @@ class ServedFleet:
         """Read verdicts from the stored findings, then write the metrics; None at the end."""
         names = served.index.names
         for some in served.tables.parts(names):
-            found = map(of_records, stored_verdicts(some, served.last_ms, served.since_ms))
+            found = _stored_verdicts(some, served.index)
             with self._changed:
-                self._now.verdicts.update(zip(some.groups, found, strict=True))
+                self._now.verdicts.update(found)
                 self._now.examined += len(some.groups)
                 self._changed.notify_all()
             if self._closed.is_set():
@@ -389,27 +385,24 @@ class ServedFleet:
     def _examined(self, served: ServedTables) -> Iterator[Examination]:
         order = select(served.index, self._now.verdicts, IndexView())
         names = [served.index.names[i] for i in order]
-        found = examinations(
-            served.tables,
-            names,
-            served.last_ms,
-            since_ms=served.since_ms,
-            live=self.live,
-            track=self._until_closed,
-            source=self.given,
-        )
-        for examination in found:
+        doctor = replace(served.doctor, groups=names, live=self.live, source=self.given)
+        for examination in doctor.examinations():
+            if self._closed.is_set():
+                return
             with self._changed:
                 self._now.verdicts[examination.history.name] = of_records(examination.verdict)
                 self._now.examined += 1
                 self._changed.notify_all()
             yield examination
 
-    def _until_closed(self, names: Sequence[str]) -> Iterator[str]:
-        for name in names:
-            if self._closed.is_set():
-                return
-            yield name
+
+def _stored_verdicts(some: SomeGroups, index: GroupIndex) -> Iterator[tuple[str, GroupVerdict]]:
+    """Yield the verdicts on groups whose findings are stored."""
+    findings = stored_findings(some, NOT_KNOWN)
+    codes, ranks = findings.found_codes(some.groups), findings.ranks(some.groups).tolist()
+    for name, rank, found in zip(some.groups, ranks, codes, strict=True):
+        downtime_s = float(index.downtime_s[index.row_of[name]])
+        yield name, of_records(GroupVerdict(rank=rank, downtime_s=downtime_s, codes=found))
 
 
 def _now_ms() -> int:

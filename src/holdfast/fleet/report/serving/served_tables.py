@@ -6,10 +6,10 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.fleet.analysis.findings.doctor import are_stored
+from holdfast.fleet.analysis.findings.doctor import Doctor
 from holdfast.fleet.analysis.findings.finding import Limits
 from holdfast.fleet.analysis.group.lag_over_time import read_readings
-from holdfast.fleet.analysis.source_times import Age, Since, read_age, window_end_ms
+from holdfast.fleet.analysis.source_times import Age, Since, polls_text, read_age, window_end_ms
 from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.serving.group_index import GroupIndex, read_index
 from holdfast.fleet.report.serving.time_range import TimeRange
@@ -31,6 +31,8 @@ class ServedTables:
     number : int
         1, 2, ... : later tables have a higher number; 0 before the first batch: either nothing, or
         the lag from coordinators.
+    polled : str
+        Text about what polls of coordinators do not show; empty for other tables.
     """
 
     tables: Tables
@@ -40,6 +42,7 @@ class ServedTables:
     number: int
     read_ms: int
     age: Age
+    polled: str
 
     @classmethod
     def of(
@@ -56,7 +59,13 @@ class ServedTables:
             number=number,
             read_ms=read_ms,
             age=read_age(tables, read_ms),
+            polled=polls_text(tables.newest_notes()),
         )
+
+    @property
+    def doctor(self) -> Doctor:
+        """The doctor of the usual window."""
+        return Doctor(tables=self.tables, last_ms=self.last_ms, since_ms=self.since_ms)
 
     def readings(self, within: TimeRange | None, group: str) -> ArrowTable:
         """Return the lag of a group over time in a range, the usual one for None; read now."""
@@ -71,7 +80,7 @@ class ServedTables:
     @property
     def has_findings(self) -> bool:
         """Whether the findings of the window are stored."""
-        return are_stored(self.tables, self.last_ms, self.since_ms)
+        return self.doctor.has_findings
 
     @property
     def is_from_coordinators(self) -> bool:

@@ -139,17 +139,12 @@ def read_on(
 ) -> TableSnapshot:
     """Read a later version of a table, from an earlier one or from none.
 
+    A version of which part of the log was deleted is a FileNotFoundError.
+
     Parameters
     ----------
     version : int, optional
         By default the newest one, of any writer.
-
-    Raises
-    ------
-    FileNotFoundError
-        Part of the log was deleted: the version is too old.
-    SourceError
-        The log is not one of ours, or of a newer version.
     """
     files, removed, about, at = (
         dict(snapshot.files),

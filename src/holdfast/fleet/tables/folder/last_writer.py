@@ -80,13 +80,7 @@ def this_process(again_seconds: float | None = None) -> LastWriter:
 
 
 def refuse_second(root: StoragePath, last: LastWriter | None, own: LastWriter) -> None:
-    """Refuse to begin while another process keeps writing.
-
-    Raises
-    ------
-    SourceError
-        Another process keeps writing; the text names it.
-    """
+    """Refuse to begin while another process keeps writing; the SourceError names it."""
     if last is None or last.again_seconds is None:
         return
     if (last.host, last.pid, last.began) == (own.host, own.pid, own.began):

@@ -140,13 +140,7 @@ def has_manifest(root: StoragePath) -> bool:
 
 
 def read_manifest(root: StoragePath) -> Manifest:
-    """Read the newest version of a folder's manifest; an empty one if nothing was committed.
-
-    Raises
-    ------
-    SourceError
-        It is not a manifest, or has another schema version.
-    """
+    """Read the newest version of a folder's manifest; an empty one if nothing was committed."""
     fs = file_system_of(root)
     for _ in range(_TRIES):
         # A remote file that is replaced during a read may arrive as parts of both; a version never
@@ -175,10 +169,7 @@ def commit_manifest(
 ) -> Manifest:
     """Make versions of the tables the ones that count, at once, and delete earlier versions.
 
-    Raises
-    ------
-    SourceError
-        Another version was committed since; then nothing is changed.
+    If another version was committed since, nothing is changed, and the error names its writer.
     """
     fs = file_system_of(root)
     listed = sorted(batches, key=lambda batch: batch.id)[-KEPT_BATCHES:]

@@ -61,12 +61,7 @@ class SnapshotCache:
     def snapshot(self, table: str, manifest: Manifest) -> TableSnapshot:
         """Return the state of a table that a manifest names; an empty one if it is missing.
 
-        Raises
-        ------
-        FileNotFoundError
-            The log does not reach back to the manifest, which is too old.
-        SourceError
-            The log cannot be read.
+        It is a FileNotFoundError if the manifest is older than what is left of the log.
         """
         wanted = manifest.tables.get(table)
         if wanted is None:
@@ -142,7 +137,8 @@ class FolderSnapshot:
         wanted = None if groups is None else sorted(set(groups))
 
         def read(file: StoragePath) -> pa.Table:
-            opened = opened_parquet(file, footers)
+            opened = BoundedParquet(file, metadata=footers.get(file))
+            footers[file] = opened.metadata  # it is not small, and is read once
             rows = opened.read_row_groups(row_groups(opened, wanted), columns)
             return of_groups(conform(rows, definition, str(file)), wanted)
 
@@ -257,11 +253,8 @@ class InMemoryTables(FolderSnapshot):
 def conform(found: pa.Table, definition: Table, source: str) -> pa.Table:
     """Bring a table to the columns and types of its definition; absent nullable columns are null.
 
-    Raises
-    ------
-    SourceError
-        A column is missing, has values of another type, or values that it cannot have
-        (:mod:`holdfast.fleet.tables.columns.holdable`); the text names ``source``.
+    Another column that is missing, has another type, or has values that it cannot have
+    (:mod:`holdfast.fleet.tables.columns.holdable`) is a SourceError that names ``source``.
     """
     schema = pa.schema([(column.name, ARROW[column.dtype]) for column in definition.columns])
     arrays = []
@@ -317,13 +310,6 @@ def of_groups(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:
     return rows.filter(pc.is_in(rows["group"], pa.array(some, pa.string())))
 
 
-def opened_parquet(path: StoragePath, footers: dict[StoragePath, Any]) -> Any:
-    """Open a file of ours; its footer, which is not small, is read once."""
-    opened = BoundedParquet(path, metadata=footers.get(path))
-    footers[path] = opened.metadata
-    return opened
-
-
 def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
     """Return row groups that may contain one of ``groups``, which ascend; all without them."""
     if groups is None:
@@ -332,13 +318,7 @@ def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
 
 
 def once_more(read: Callable[[], T]) -> T:
-    """Read; if a file is missing, because another process's commit swept it, read once more.
-
-    Raises
-    ------
-    SourceError
-        A file is missing again.
-    """
+    """Read; if a file is missing, because another process's commit swept it, read once more."""
     try:
         return read()
     except FileNotFoundError:

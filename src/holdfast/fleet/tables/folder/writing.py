@@ -177,13 +177,7 @@ def _columns_of(rows: pa.Table, is_kind: Callable[[pa.DataType], bool]) -> list[
 
 
 def files_of(rows: pa.Table) -> dict[str, list[tuple[str, int]]]:
-    """Return the files that rows of :data:`FILES_SCHEMA` name, by table.
-
-    Raises
-    ------
-    SourceError
-        A name is not one that a :class:`BatchWriter` gives.
-    """
+    """Return the files that rows of FILES_SCHEMA name, by table; refuse another name than ours."""
     files: dict[str, list[tuple[str, int]]] = {}
     named = rows.filter(rows["table"].is_valid())
     for row in named.sort_by([("table", "ascending"), ("file", "ascending")]).to_pylist():

@@ -134,13 +134,7 @@ def hdfs_client(root: str) -> Any:
 
 @cache
 def object_store(root: str) -> Any:
-    """Return the ``obstore`` client of a bucket or a container; one a process.
-
-    Raises
-    ------
-    ConfigError
-        ``obstore`` is not installed, or it does not support this kind of credentials.
-    """
+    """Return the ``obstore`` client of a bucket or a container; one a process."""
     url = urlsplit(root)
     try:
         import obstore.store  # noqa: F401 (checks that it is installed)

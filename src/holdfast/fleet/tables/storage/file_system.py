@@ -45,13 +45,7 @@ class FileSystem(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if it does not exist.
-
-        Raises
-        ------
-        SourceError
-            It is not a plain file, or has more than MOST_BYTES.
-        """
+        """Return the content of a plain file of at most MOST_BYTES; None if it does not exist."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:

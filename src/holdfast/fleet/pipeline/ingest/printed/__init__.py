@@ -2,5 +2,5 @@
 
 ``dumps`` makes a dump of a printed text. ``dump_log`` reads ``kafka-dump-log``, ``console`` and
 ``old_console`` the console consumer since Kafka 4 and before. ``described`` reads
-``kafka-consumer-groups --describe``, and ``described_dump`` makes a dump of it.
+``kafka-consumer-groups --describe``.
 """

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
@@ -57,13 +57,7 @@ class DescribedMember:
 
 @dataclass(slots=True)
 class DescribedGroups:
-    """Groups of a text.
-
-    Parameters
-    ----------
-    remarks : list of str
-        Remarks of the tool beside its tables, such as that a group rebalances.
-    """
+    """Groups of a text; ``remarks`` of the tool say, for example, that a group rebalances."""
 
     partitions: list[DescribedPartition] = field(default_factory=list)
     members: dict[tuple[str, str], DescribedMember] = field(default_factory=dict)
@@ -87,29 +81,12 @@ class DescribedGroups:
                 pairs = {(t, p) for t, ps in member.partitions for p in ps} | own.get(
                     member_id, set()
                 )
-                found.append(_with_partitions(member, grouped(sorted(pairs))))
+                found.append(replace(member, partitions=grouped(sorted(pairs))))
         return found
 
 
-def _with_partitions(member: DescribedMember, partitions: TopicPartitions) -> DescribedMember:
-    return DescribedMember(
-        group=member.group,
-        member_id=member.member_id,
-        client_id=member.client_id,
-        client_host=member.client_host,
-        instance_id=member.instance_id,
-        partitions=partitions,
-    )
-
-
 def read_described(path: object, lines: Iterable[str]) -> DescribedGroups:
-    """Read the tables of a text.
-
-    Raises
-    ------
-    SourceError
-        A line is malformed, or the text has no table of offsets or members.
-    """
+    """Read the tables of a text; a SourceError if a line is malformed, or if there is no table."""
     found, columns, n_tables = DescribedGroups(), list[tuple[str, int]](), 0
     for number, raw in enumerate(lines, 1):
         text = raw.rstrip("\r\n")

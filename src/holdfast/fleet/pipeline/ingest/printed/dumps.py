@@ -3,7 +3,8 @@
 **Rules.** The records are those of the text; their transactions are followed as by the coordinator
 if the text names them. Topics are those whose id a record names, with the partitions that records
 name. The text has the end of the offsets topic only, so lags are unknown. One line reports what
-the text lacks. A text is of one tool: its first line that is not a remark decides.
+the text lacks. A text is of one tool: its first line that is not a remark decides. Of groups as
+``kafka-consumer-groups --describe`` printed them, a dump has one generation each.
 
 **Strategy.** The text becomes the bytes of the topic, so later steps read it like a dump. Records
 become tables of BATCH_ROWS while the lines are read.
@@ -32,11 +33,17 @@ from holdfast.core.wire.many.ragged import padded
 from holdfast.core.wire.many.record_batches import LogRecords
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import SourceError, WireError
-from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
+from holdfast.fleet.pipeline.ingest.described_records import (
+    KeyValue,
+    commit_record,
+    generation_record,
+)
+from holdfast.fleet.pipeline.ingest.dump import make_room, write_log, write_parts
 from holdfast.fleet.pipeline.ingest.envelopes import TextFile
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.printed import console, described, dump_log, old_console
 from holdfast.fleet.pipeline.ingest.printed.console import PrintedRecord, is_noise
+from holdfast.fleet.pipeline.ingest.printed.described import DescribedGroups, snapshot_of
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.ingest.transactions import OpenTransactions
@@ -65,20 +72,18 @@ _BEGINS: Final[Mapping[PrintedKind, re.Pattern[str]]] = {
     PrintedKind.DESCRIBED: described.HEADING,
 }
 
+_LACKS_OF_CONSOLE: Final = (
+    "the text does not show which commits are of aborted or open transactions (all count), nor "
+    "the positions of records in the topic"
+)
 _LACKS_OF_OLD: Final = (
     "the text has no leaders, clients, subscriptions and timeouts of members, and no leader "
     "epochs and times of commits except those of their records"
 )
 _LACKS: Final[Mapping[PrintedKind, str]] = {
     PrintedKind.LOG: "",
-    PrintedKind.CONSOLE: (
-        "the text does not show which commits are of aborted or open transactions (all count), nor "
-        "the positions of records in the topic"
-    ),
-    PrintedKind.OLD_CONSOLE: (
-        "the text does not show which commits are of aborted or open transactions (all count), nor "
-        "the positions of records in the topic"
-    ),
+    PrintedKind.CONSOLE: _LACKS_OF_CONSOLE,
+    PrintedKind.OLD_CONSOLE: _LACKS_OF_CONSOLE,
 }
 _NO_GROUPS: Final = (
     "what the console consumer printed of groups before Kafka 4 has neither times nor what members "
@@ -88,13 +93,7 @@ NO_ENDS: Final = "log ends are not printed, so lags are not known"
 
 
 def kind_of(path: Path) -> PrintedKind | None:
-    """Return the tool that printed the text of a file; None for an unknown text.
-
-    Raises
-    ------
-    SourceError
-        The file cannot be read.
-    """
+    """Return the tool that printed the text of a file; None for an unknown text."""
     for line in islice(TextFile(path), _SAMPLE_LINES):
         for kind, begins in _BEGINS.items():
             if begins.match(line):
@@ -261,3 +260,48 @@ def _named_topics(rows: pa.Table) -> Iterator[tuple[str, str, int]]:
 
 
 _NAMING: Final = (RecordType.OFFSET_COMMIT, RecordType.CONSUMER_GROUP_PARTITION_METADATA)
+
+
+def write_described(found: DescribedGroups, at_us: int, folder: StoragePath | str) -> Dump:
+    """Write groups as a dump in which each has one generation, with its members and commits.
+
+    Every record has the time ``at_us`` of the text, in microseconds since 1970. The beginning of
+    each log is taken for 0, and what members subscribe to for what any of them was given
+    (:func:`~holdfast.fleet.pipeline.ingest.printed.described.snapshot_of`).
+    """
+    records = [*_records_of_groups(found, at_us // 1000)]
+    columns = {
+        "partition": [0] * len(records),
+        "offset": [*range(len(records))],
+        "timestamp": [at_us] * len(records),
+        "key": [key for key, _ in records],
+        "value": [value for _, value in records],
+    }
+    offsets = {
+        (one.topic, one.partition): one.end for one in found.partitions if one.end is not None
+    }
+    counts: dict[str, int] = {}
+    for group in found.groups:
+        for topic, n in snapshot_of(found, group)["partitions"].items():
+            counts[topic] = max(n, counts.get(topic, 0))
+    for topic, partition in offsets:
+        counts[topic] = max(partition + 1, counts.get(topic, 0))
+    snapshot = ClusterSnapshot(
+        cluster_id="",
+        topics=[("", topic, n) for topic, n in sorted(counts.items())],
+        offsets=[
+            *((topic, p, 0, end) for (topic, p), end in sorted(offsets.items())),
+            (OFFSETS_TOPIC, 0, 0, len(records)),
+        ],
+        taken_at=datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(),
+    )
+    return write_log(folder, columns, snapshot)
+
+
+def _records_of_groups(found: DescribedGroups, at_ms: int) -> Iterator[KeyValue]:
+    for group in found.groups:
+        if readers := found.readers(group):
+            yield generation_record(group, 1, readers, at_ms)
+        for one in found.partitions:
+            if one.group == group and one.committed is not None:
+                yield commit_record(group, one.topic, one.partition, one.committed, at_ms)

@@ -32,10 +32,18 @@ from typing import Any, Final
 
 from holdfast.core.model.partitions import grouped
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
-from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.errors import WireError
+from holdfast.fleet.pipeline.ingest.described_records import (
+    CLASSIC_VERSION,
+    KeyValue,
+    commit_record,
+    deleted_group,
+    encoded,
+    generation_record,
+)
 from holdfast.fleet.pipeline.ingest.printed.console import PrintedRecord, is_noise, wrong_line
+from holdfast.fleet.pipeline.ingest.printed.described import DescribedMember
 
 DELETED: Final = "<DELETE>"
 BETWEEN: Final = " payload: "
@@ -46,23 +54,13 @@ _MEMBER: Final = re.compile(
     r"(?P<id>.+?)=(?:\[(?P<own>(?:[\w.-]+-\d+(?:, )?)*)\](?::[0-9A-F]+)?|[0-9A-F]*)(?:,|$)",
     re.DOTALL,
 )
-_Bytes = tuple[bytes, bytes | None]
 
 
-def record_of_log(text: str, key_bytes: int, time_ms: int) -> _Bytes:
+def record_of_log(text: str, key_bytes: int, time_ms: int) -> KeyValue:
     """Return key and value of the text that ``kafka-dump-log`` printed behind ``key: ``.
 
-    Parameters
-    ----------
-    key_bytes : int
-        Size of the key, as printed.
-    time_ms : int
-        Time of the record.
-
-    Raises
-    ------
-    ValueError
-        The text is neither kind of record.
+    A key of ``key_bytes`` was printed. Raises ValueError or WireError if the text is neither kind
+    of record, or a field does not fit.
     """
     found = [
         made for key, payload in _cuts(text) if (made := _of_log(key, payload, time_ms)) is not None
@@ -80,72 +78,39 @@ def _cuts(text: str) -> Iterator[tuple[str, str]]:
         at = text.rfind(BETWEEN, 0, at)
 
 
-def _of_log(key: str, payload: str, time_ms: int) -> _Bytes | None:
+def _of_log(key: str, payload: str, time_ms: int) -> KeyValue | None:
     if commit := _COMMIT_KEY.fullmatch(key):
         group, topic, partition = commit.groups()
         value = _LOGGED_COMMIT.fullmatch(payload)
         if value is None and payload != DELETED:
             return None
-        printed = None if value is None else (int(value[1]), value[2] or "")
-        return _commit_bytes(group, topic, int(partition), printed, time_ms)
+        offset, metadata = (None, "") if value is None else (int(value[1]), value[2] or "")
+        return commit_record(group, topic, int(partition), offset, time_ms, metadata=metadata)
     if group_key := _GROUP_KEY.fullmatch(key):
         if payload == DELETED:
-            return _group(group_key[1], None, time_ms)
+            return deleted_group(group_key[1])
         try:
             return _group(group_key[1], json.loads(payload), time_ms)
-        except ValueError:
+        except (ValueError, WireError):
             return None
     return None
 
 
-def _commit_bytes(
-    group: str,
-    topic: str,
-    partition: int,
-    printed: tuple[int, str] | None,
-    time_ms: int,
-) -> _Bytes:
-    value = None
-    if printed is not None:
-        value = {
-            "offset": printed[0],
-            "leaderEpoch": -1,
-            "metadata": printed[1],
-            "commitTimestamp": time_ms,
-        }
-    key = {"group": group, "topic": topic, "partition": partition}
-    return record_bytes(RecordType.OFFSET_COMMIT, key, 3, value)
-
-
-def _group(group: str, printed: dict[str, Any] | None, time_ms: int) -> _Bytes:
-    value = None
-    if printed is not None:
-        protocol_type = str(printed["protocolType"] or "")
-        members = _members(str(printed["assignment"]))
-        value = {
-            "protocolType": protocol_type,
-            "generation": int(printed["generationId"]),
-            "protocol": printed.get("protocol"),
-            "leader": None,
-            "currentStateTimestamp": time_ms,
-            "members": [member_of(name, given) for name, given in members],
-        }
-    return record_bytes(RecordType.GROUP_METADATA, {"group": group}, 3, value)
-
-
-def member_of(name: str, given: bytes = b"", **printed: Any) -> dict[str, Any]:
-    """Return a member of a group's record with the printed fields; the rest has defaults."""
-    return {
-        "memberId": name,
-        "groupInstanceId": None,
-        "clientId": "",
-        "clientHost": "",
-        "rebalanceTimeout": 0,
-        "sessionTimeout": 0,
-        "subscription": b"",
-        "assignment": given,
-        **printed,
-    }
+def _group(group: str, printed: dict[str, Any], time_ms: int) -> KeyValue:
+    messages = {name: (b"", given) for name, given in _members(str(printed["assignment"]))}
+    members = [
+        DescribedMember(group=group, member_id=name, client_id="", client_host="")
+        for name in messages
+    ]
+    return generation_record(
+        group,
+        int(printed["generationId"]),
+        members,
+        time_ms,
+        protocol=printed.get("protocol"),
+        protocol_type=str(printed["protocolType"] or ""),
+        messages=messages,
+    )
 
 
 def _members(text: str) -> Iterator[tuple[str, bytes]]:
@@ -166,29 +131,6 @@ def _members(text: str) -> Iterator[tuple[str, bytes]]:
             given = encode_assignment(AssignmentMessage(version=0, partitions=grouped(pairs)))
         yield found["id"], given
         at = found.end()
-
-
-def record_bytes(
-    kind: RecordType, key: dict[str, Any], version: int | None, value: dict[str, Any] | None
-) -> _Bytes:
-    """Return key and value of a record.
-
-    Raises
-    ------
-    ValueError
-        A field does not fit.
-    """
-    record = Record(
-        record_type=kind,
-        name=kind.schema_name,
-        key=key,
-        value_version=None if value is None else version,
-        value=value,
-    )
-    try:
-        return encode_record(record)
-    except WireError as error:
-        raise ValueError(str(error)) from error
 
 
 BEGINS: Final = re.compile(
@@ -213,13 +155,7 @@ _NO_TIME: Final = -1
 
 @dataclass(slots=True)
 class OldConsole:
-    """Records of a text, in its order.
-
-    Parameters
-    ----------
-    n_groups : int
-        Records of groups, which are left out; known when the records were read.
-    """
+    """Records of a text, in its order; ``n_groups`` records of groups are left out."""
 
     path: object
     lines: Iterable[str]
@@ -227,13 +163,7 @@ class OldConsole:
     n_unknown: int = 0  # every record here has a known type
 
     def records(self) -> Iterator[PrintedRecord]:
-        """Yield records, each with its position in the text as its offset.
-
-        Raises
-        ------
-        SourceError
-            A line is malformed, or the text is cut short.
-        """
+        """Yield records, their positions as offsets; a SourceError names a wrong line."""
         time_ms = _NO_TIME
         for offset, (line, text) in enumerate(self._whole()):
             found = _COMMIT.fullmatch(text)
@@ -246,7 +176,7 @@ class OldConsole:
             time_ms = int(found["time"] or time_ms)
             try:
                 key, value = _commit(found)
-            except ValueError as error:
+            except WireError as error:
                 raise wrong_line(self.path, line, str(error)) from error
             yield PrintedRecord(
                 line=line,
@@ -279,10 +209,10 @@ def _is_whole(text: str) -> bool:
     return bool(_COMMIT.fullmatch(text) or _GROUP.fullmatch(text))
 
 
-def _commit(found: re.Match[str]) -> tuple[bytes, bytes | None]:
+def _commit(found: re.Match[str]) -> KeyValue:
     key = {"group": found["group"], "topic": found["topic"], "partition": int(found["partition"])}
     if found["offset"] is None:
-        return record_bytes(RecordType.OFFSET_COMMIT, key, 3, None)
+        return encoded(RecordType.OFFSET_COMMIT, key, None)
     value: dict[str, Any] = {
         "offset": int(found["offset"]),
         "metadata": found["metadata"],
@@ -290,6 +220,6 @@ def _commit(found: re.Match[str]) -> tuple[bytes, bytes | None]:
     }
     if found["expires"] is not None:
         value["expireTimestamp"] = int(found["expires"])
-        return record_bytes(RecordType.OFFSET_COMMIT, key, 1, value)
+        return encoded(RecordType.OFFSET_COMMIT, key, value, 1)
     value["leaderEpoch"] = -1 if found["epoch"] is None else int(found["epoch"])
-    return record_bytes(RecordType.OFFSET_COMMIT, key, 3, value)
+    return encoded(RecordType.OFFSET_COMMIT, key, value, CLASSIC_VERSION)
