@@ -74,7 +74,7 @@ def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broke
         group.await_spread()
         group.topic.produce(50)
         group.await_read()
-        assert fetched[4:] == [second.consumer._adapter] * 2
+        assert fetched[4:] == [second.consumer._session.adapter] * 2
     assert group.account() == (0, 0)
 
 

@@ -40,7 +40,7 @@ def given(raw: RawMember) -> set[tuple[str, int]]:
 
 def refreshes(thread: ConsumerThread) -> list[object]:
     """Every question for topics of a member from now on."""
-    runtime = thread.consumer._runtime
+    runtime = thread.consumer._session.runtime
     assert runtime is not None
     ask, asked = runtime.lookup.partitions, []
 

@@ -34,7 +34,7 @@ def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
     with ThreadGroup(broker.bootstrap, 4) as group:
         late, quick = group.join(), group.join()
         group.await_spread()
-        held = Held(late.consumer._runtime, actions.SendJoin)
+        held = Held(late.consumer._session.runtime, actions.SendJoin)
         group.join()
         until(lambda: held.n_held, "the round has begun, and waits")
         until(
@@ -55,7 +55,7 @@ def test_a_partition_starts_after_the_open_transaction_that_commits_it(broker):
         producer = transaction(broker.bootstrap)
         commit_in(producer, broker.bootstrap, group.name, group.topic.name, 6)
         thread = group.join()
-        coordinator = thread.consumer._runtime.coordinator
+        coordinator = thread.consumer._session.runtime.coordinator
         asked, fetch = [], coordinator._fetch_committed
 
         def count(*request):
@@ -96,7 +96,7 @@ def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topic
 def test_latest_begins_at_the_end(broker):
     with ThreadGroup(broker.bootstrap, 1, 5, auto_offset_reset="latest") as group:
         thread = group.join()
-        until(thread.consumer._adapter.has_begun, "it has begun")
+        until(thread.consumer._session.adapter.has_begun, "it has begun")
         group.topic.produce(2)
         until(lambda: thread.offsets == [5, 6], "the new records")
 

@@ -22,7 +22,7 @@ from holdfast.fleet.tables.columns.names import means
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.fleet.pipeline.batches.history import History
-    from holdfast.fleet.pipeline.ingest.offsets_topic import Feed
+    from holdfast.fleet.pipeline.ingest.polled_feed import Feed
     from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
     from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction

@@ -179,7 +179,7 @@ def with_slopes(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of ``lag`` with their rate of change since an earlier moment.
 
-    The rules are those of :mod:`holdfast.fleet.pipeline.history.lag_slope`.
+    The rules are those of :mod:`holdfast.fleet.pipeline.history.lag`.
     """
     before = {(row["group"], row["topic"], row["partition"]): row for row in earlier}
     for row in rows:
