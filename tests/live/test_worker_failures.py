@@ -32,8 +32,8 @@ N = 12
 
 @pytest.fixture(autouse=True)
 def earlier_rounds(monkeypatch):
-    """A worker asks for its next round after 4 s: as long as the longest back-off here, not 10."""
-    monkeypatch.setattr(attempts, "ROUND_MS", SOON["holdfast.restart.backoff.max.ms"])
+    """A worker asks for its next round after 1.5 s, not 10."""
+    monkeypatch.setattr(attempts, "ROUND_MS", 1_500)
 
 
 class Post:
