@@ -299,9 +299,6 @@ class Programs(Processes):
         arguments = (self.bootstrap, self.group, form, str(n), json.dumps(config))
         self.launch(name, [sys.executable, str(MEMBER), *arguments])
 
-    def lines(self, name):
-        return [line.split() for line in self.said(name, 10**6).splitlines()]
-
     def count(self, name, word):
         return sum(line[1:2] == [word] for line in self.lines(name))
 
