@@ -40,7 +40,7 @@ from holdfast.fleet.analysis.group.timeline import (
     read_generations,
 )
 from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age
-from holdfast.fleet.columnar import ArrowTable, DecodedRows
+from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.tables.reading import GroupTables, Tables
 
 _IN_ORDER = ("timestamp", "generation", "kind", "topic", "partition")
@@ -87,19 +87,15 @@ class GroupHistory:
         """Settlements of the group."""
         return read_generations(self.stored["generations"])
 
-    def index_of(self, rows: DecodedRows) -> I64:
-        """Return the index of the generation of each row; -1 if no record has it."""
-        return self.generations.index_of(rows.ints("generation"), rows.times_ms("timestamp"))
-
     @cached_property
     def generation_index(self) -> I64:
         """Index of the generation of each row of ``generations``."""
-        return self.index_of(self.stored["generations"])
+        return self.generations.of_rows(self.stored["generations"])
 
     @cached_property
     def assignment_index(self) -> I64:
         """Index of the generation of each row of ``assignments``."""
-        return self.index_of(self.stored["assignments"])
+        return self.generations.of_rows(self.stored["assignments"])
 
     @cached_property
     def identities(self) -> Identities:
@@ -156,7 +152,7 @@ class GroupHistory:
     def presence(self) -> Presence:
         """Which process was in the group when."""
         rows = self.stored["members"]
-        return read_presence(rows, self.index_of(rows), self.identities)
+        return read_presence(rows, self.generations.of_rows(rows), self.identities)
 
     @cached_property
     def absences(self) -> tuple[Absence, ...]:
@@ -174,7 +170,9 @@ class GroupHistory:
         rows = self.stored["anomalies"]
         if not len(rows):
             return rows.arrow
-        kept = (rows.times_ms("timestamp") >= self.since_ms) | (self.index_of(rows) == self.last)
+        kept = (rows.times_ms("timestamp") >= self.since_ms) | (
+            self.generations.of_rows(rows) == self.last
+        )
         # Rows of several batches come in the order of their files.
         return rows.arrow.filter(pa.array(kept)).sort_by([(key, "ascending") for key in _IN_ORDER])
 

@@ -17,10 +17,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, index_in
 from holdfast.fleet.analysis.group.identity import Identities
-from holdfast.fleet.columnar import DecodedRows, new_runs
+from holdfast.fleet.columnar import DecodedRows, new_runs, row_starts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: texts are cached
@@ -56,6 +57,22 @@ class Settlements:
     def protocol(self) -> tuple[str, ...]:
         """Protocol, as in the record."""
         return tuple(self.rows.texts("protocol", "", self.row))
+
+    def texts(self, name: str, at: I64, missing: str) -> npt.NDArray[np.object_]:
+        """Return the values of some moments in a string column; ``missing`` at -1."""
+        found = np.full(len(at), missing, object)
+        found[at >= 0] = self.rows.texts(name, "", self.row[at[at >= 0]])
+        return found
+
+    def first_and_last(self, n: int) -> tuple[I64, I64]:
+        """Return the index of the first and the last moment of each of ``n`` groups; else -1."""
+        edges = row_starts(self.group, n)
+        is_known = edges[1:] > edges[:-1]
+        return np.where(is_known, edges[:-1], -1), np.where(is_known, edges[1:] - 1, -1)
+
+    def of_rows(self, rows: DecodedRows, group: I64 | int = 0) -> I64:
+        """Return the index of the generation of each row of a table, as :meth:`index_of`."""
+        return self.index_of(rows.ints("generation"), rows.times_ms("timestamp"), group)
 
     def index_of(self, generation: I64, at_ms: I64, group: I64 | int = 0) -> I64:
         """Return the index of each generation of a group; -1 if no record has that generation.
