@@ -26,11 +26,13 @@ from enum import StrEnum
 from glob import escape
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.command_lines import holdfast_line, kafka_line, option
 from holdfast.core.machine.clients import PLANNED
 from holdfast.core.machine.upgrade import Client, has_way
-from holdfast.core.model.columns import I64
+from holdfast.core.model.columns import I64, Mask
 from holdfast.core.names import harmless, visible
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import LagRows
@@ -446,3 +448,53 @@ def describe(history: GroupHistory, *words: str) -> str:
 def count(number: int, noun: str, plural: str = "") -> str:
     """Return a number and its noun: ``1 member``, ``1,200 members``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
+
+
+FOLLOW_UP_MS = 10_000
+"""The round that gives back what was revoked follows the last return by moments."""
+
+
+def symptom_of(
+    history: GroupHistory,
+    chosen: Mask,
+    text: str,
+    command: str,
+    *,
+    severity: Severity | None = None,
+    share: float = 1.0,
+    members: Iterable[str] = (),
+    rows: Iterable[int] = (),
+    **figures: float | None,
+) -> Symptom:
+    """Return a symptom of rebalances: bool[n_rebalances] ``chosen``; ``rows`` are timeline rows.
+
+    It costs their downtime, or the given fraction of it. A figure that is None is left out.
+    """
+    r = history.rebalances
+    at = r.at_ms[chosen]
+    return Symptom(
+        severity=severity,
+        text=text,
+        evidence=Evidence(
+            generations=few(r.generation[chosen].tolist()),
+            from_ms=int(at.min()) if len(at) else -1,
+            to_ms=int(at.max()) if len(at) else -1,
+            members=few_names(members),
+            partitions=few_names(history.partition_name(row) for row in rows),
+            figures={name: value for name, value in figures.items() if value is not None},
+        ),
+        cost_lower_s=float(np.nansum(r.downtime_lower_s[chosen])) * share,
+        cost_upper_s=summed_downtime_s(history, chosen) * share,
+        command=command,
+        rebalances=frozenset(np.flatnonzero(chosen).tolist()),
+    )
+
+
+def summed_downtime_s(history: GroupHistory, chosen: Mask) -> float:
+    """Sum the partition-seconds without an owner that some rebalances cost at most."""
+    return float(np.nansum(history.rebalances.downtime_upper_s[chosen]))
+
+
+def show_rebalances(history: GroupHistory) -> str:
+    """Return a command that shows the group's rebalances."""
+    return on_group(history, "history", "--table", "rebalances")

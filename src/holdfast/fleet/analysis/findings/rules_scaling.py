@@ -16,8 +16,16 @@ from typing import Final
 import numpy as np
 
 from holdfast.core.model.columns import I32, I64, distinct
-from holdfast.fleet.analysis.findings.finding import Limits, Severity, Symptom, count, rule
-from holdfast.fleet.analysis.findings.of_rebalances import FOLLOW_UP_MS, show_rebalances, symptom_of
+from holdfast.fleet.analysis.findings.finding import (
+    FOLLOW_UP_MS,
+    Limits,
+    Severity,
+    Symptom,
+    count,
+    rule,
+    show_rebalances,
+    symptom_of,
+)
 from holdfast.fleet.analysis.findings.rules_pollers import slow_pollers
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.spans import span

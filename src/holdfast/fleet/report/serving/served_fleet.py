@@ -384,7 +384,7 @@ class ServedFleet:
     def _examined(self, served: ServedTables) -> Iterator[Examination]:
         order = select(served.index, self._now.verdicts, IndexView())
         names = [served.index.names[i] for i in order]
-        doctor = replace(served.doctor, groups=names, live=self.live, source=self.given)
+        doctor = replace(served.doctor(), groups=names, live=self.live, source=self.given)
         for examination in doctor.examinations():
             if self._closed.is_set():
                 return
