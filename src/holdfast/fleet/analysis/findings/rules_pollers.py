@@ -82,56 +82,28 @@ _ANY_KEYS = ("max.poll.interval.ms", "max.poll.records")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Departure:
-    """A departed member.
+    """A departed member."""
 
-    Parameters
-    ----------
-    row : int
-        Its last row among those of the group's members.
-    member : int
-        Its member id, by index.
-    gone : int
-        First generation without it.
-    back : int
-        First generation with a new member id of its process, ``gone`` or later; -1 for none.
-    unseen_s : float
-        Seconds from its last evidence, a commit of its own or the round before, to the record
-        without it.
-    has_committed : bool
-        Whether that evidence is a commit.
-    """
-
-    row: int
-    member: int
-    gone: int
+    row: int  # its last row among those of the group's members
+    member: int  # its member id, by index
+    gone: int  # first generation without it
+    # First generation with a new member id of its process, ``gone`` or later; -1 for none.
     back: int
+    # Seconds from its last evidence, a commit of its own or the round before, to the record without
+    # it.
     unseen_s: float
-    has_committed: bool
+    has_committed: bool  # whether that evidence is a commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlowPoller:
-    """A process that polls too rarely.
+    """A process that polls too rarely."""
 
-    Parameters
-    ----------
-    name : str
-        Static name or client id, and host.
-    went : tuple of Departure
-        Its departures.
-    n_late : int
-        How many of them came one poll interval after its last evidence.
-    interval_s : float
-        Its poll interval, if known, else an estimate.
-    doubt : str
-        Another possible reason; empty if no other one fits.
-    """
-
-    name: str
-    went: tuple[Departure, ...]
-    n_late: int
-    interval_s: float
-    doubt: str = ""
+    name: str  # static name or client id, and host
+    went: tuple[Departure, ...]  # its departures
+    n_late: int  # how many of them came one poll interval after its last evidence
+    interval_s: float  # its poll interval, if known, else an estimate
+    doubt: str = ""  # another possible reason; empty if no other one fits
 
     @property
     def is_back(self) -> bool:

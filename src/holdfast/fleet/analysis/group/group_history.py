@@ -49,33 +49,20 @@ _IN_ORDER = ("timestamp", "generation", "kind", "topic", "partition")
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: parts are cached
 class GroupHistory:
-    """The history of one group.
+    """The history of one group."""
 
-    Parameters
-    ----------
-    stored : GroupTables
-        Rows of the group in any of the pipeline's tables. Without a table, rules that need it find
-        nothing.
-    last_ms : int, optional
-        End of the window in UTC milliseconds; never before the last generation.
-    since_ms : int
-        Begin of the window: ``rebalances``, ``absences`` and ``anomalies`` begin there. The last
-        generation is never too old.
-    live : LiveGroup, optional
-        The coordinators' answer; None without a query.
-    source : GivenSource
-        Origin of the tables, for suggested commands.
-    commits : CommitTimes, optional
-        Without it, the cost of a move is unknown.
-    """
-
+    # Rows of the group in any of the pipeline's tables. Without a table, rules that need it find
+    # nothing.
     stored: GroupTables
+    # End of the window in UTC milliseconds; never before the last generation.
     last_ms: int | None = None
+    # Begin of the window: ``rebalances``, ``absences`` and ``anomalies`` begin there. The last
+    # generation is never too old.
     since_ms: int = NEVER
-    live: LiveGroup | None = None
-    source: GivenSource = NOT_KNOWN
+    live: LiveGroup | None = None  # the coordinators' answer; None without a query
+    source: GivenSource = NOT_KNOWN  # origin of the tables, for suggested commands
     age: Age = NOT_UPDATED
-    commits: CommitTimes | None = None
+    commits: CommitTimes | None = None  # without it, the cost of a move is unknown
 
     @property
     def name(self) -> str:

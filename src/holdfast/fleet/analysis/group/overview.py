@@ -32,55 +32,40 @@ _LONG_SUM = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Overview:
-    """Figures of groups, one row a group.
+    """Figures of groups, one row a group."""
 
-    Parameters
-    ----------
-    names, state, protocol : object[n]
-        State and protocol of the last generation: ``unknown`` and empty without one.
-    group_type : object[n]
-        Tuples of types, sorted.
-    is_known : bool[n]
-        Whether there is a generation.
-    generation, n_members : int64[n]
-        Of the last generation; 0 without one.
-    first_ms, settled_ms, end_ms : int64[n]
-        First and last generation, 0 without one, and end of the window, in UTC milliseconds.
-    n_partitions, n_rows, n_owned : int64[n]
-        Partitions that ever had an owner or a reader; those that had an owner; those that had one
-        at once.
-    n_rebalances, n_moved, n_anomalies : int64[n]
-        In the window.
-    downtime_lower_s, downtime_upper_s, idle_lower_s, idle_upper_s : float64[n]
-        Partition-seconds in the window.
-    lag : int64[n]
-        Records behind, over all partitions with a known lag; -1 without one.
-    rebalances_ms : int64
-        Moments of the rebalances in the window of all groups with a generation.
-    """
-
+    # ``names``, ``state``, ``protocol`` (object[n]): state and protocol of the last generation:
+    # ``unknown`` and empty without one.
     names: npt.NDArray[np.object_]
     state: npt.NDArray[np.object_]
     protocol: npt.NDArray[np.object_]
-    group_type: npt.NDArray[np.object_]
-    is_known: Mask
+    group_type: npt.NDArray[np.object_]  # object[n]: tuples of types, sorted
+    is_known: Mask  # bool[n]: whether there is a generation
+    # ``generation``, ``n_members`` (int64[n]): of the last generation; 0 without one.
     generation: I64
     n_members: I64
+    # ``first_ms``, ``settled_ms``, ``end_ms`` (int64[n]): first and last generation, 0 without one,
+    # and end of the window, in UTC milliseconds.
     first_ms: I64
     settled_ms: I64
     end_ms: I64
+    # ``n_partitions``, ``n_rows``, ``n_owned`` (int64[n]): partitions that ever had an owner or a
+    # reader; those that had an owner; those that had one at once.
     n_partitions: I64
     n_rows: I64
     n_owned: I64
+    # ``n_rebalances``, ``n_moved``, ``n_anomalies`` (int64[n]): in the window.
     n_rebalances: I64
     n_moved: I64
     n_anomalies: I64
+    # ``downtime_lower_s``, ``downtime_upper_s``, ``idle_lower_s``, ``idle_upper_s`` (float64[n]):
+    # partition-seconds in the window.
     downtime_lower_s: F64
     downtime_upper_s: F64
     idle_lower_s: F64
     idle_upper_s: F64
-    lag: I64
-    rebalances_ms: I64
+    lag: I64  # int64[n]: records behind, over all partitions with a known lag; -1 without one
+    rebalances_ms: I64  # moments of the rebalances in the window of all groups with a generation
 
     def __len__(self) -> int:
         return len(self.names)

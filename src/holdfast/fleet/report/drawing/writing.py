@@ -196,19 +196,11 @@ def render(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Drawings:
-    """The pictures over time of a page: the timeline, and lag for charts.
-
-    Parameters
-    ----------
-    readings : Table
-        Rows of ``lag_history`` of the groups with a section.
-    lag : LagOverTime, optional
-        Lag of all groups together; by default that of ``readings``.
-    """
+    """The pictures over time of a page: the timeline, and lag for charts."""
 
     timeline: Markup
-    readings: ArrowTable
-    lag: LagOverTime | None
+    readings: ArrowTable  # rows of ``lag_history`` of the groups with a section
+    lag: LagOverTime | None  # lag of all groups together; by default that of ``readings``
 
     def of_fleet(self, fleet: ExaminedFleet) -> Markup | None:
         """Draw the charts of all groups together."""

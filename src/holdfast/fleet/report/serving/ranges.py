@@ -67,20 +67,12 @@ class _ShownIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FleetView:
-    """What pages show of a fleet in one time range.
-
-    Parameters
-    ----------
-    live : LiveGroups
-        Present states; none for a range that has ended.
-    n_examined : int
-        Groups with a verdict on the newest tables in this range.
-    """
+    """What pages show of a fleet in one time range."""
 
     index: GroupIndex
     verdicts: Verdicts
-    live: LiveGroups
-    n_examined: int
+    live: LiveGroups  # present states; none for a range that has ended
+    n_examined: int  # groups with a verdict on the newest tables in this range
 
 
 class FleetRanges:

@@ -20,29 +20,19 @@ from holdfast.fleet.tables.reading import Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServedTables:
-    """Tables that were read at one moment.
+    """Tables that were read at one moment."""
 
-    Parameters
-    ----------
-    tables : Tables
-        In-memory tables; those with very many rows are a snapshot of their folder.
-    last_ms, since_ms : int or None
-        End and begin of every window; None without one.
-    number : int
-        1, 2, ... : later tables have a higher number; 0 before the first batch: either nothing, or
-        the lag from coordinators.
-    polled : str
-        Text about what polls of coordinators do not show; empty for other tables.
-    """
-
-    tables: Tables
+    tables: Tables  # in-memory tables; those with very many rows are a snapshot of their folder
+    # ``last_ms``, ``since_ms``: end and begin of every window; None without one.
     last_ms: int | None
     since_ms: int | None
     index: GroupIndex
+    # 1, 2, ... : later tables have a higher number; 0 before the first batch: either nothing, or
+    # the lag from coordinators.
     number: int
     read_ms: int
     age: Age
-    polled: str
+    polled: str  # text about what polls of coordinators do not show; empty for other tables
 
     @classmethod
     def of(
