@@ -122,10 +122,7 @@ class Broker:
     def start_node(self, node_id: int, *, kafka: str | None = None) -> None:
         """Start one node again on its data and ports, and wait until it is ready.
 
-        Parameters
-        ----------
-        kafka : str, optional
-            Another version for the node, to upgrade a cluster node by node.
+        ``kafka`` is another version for the node, to upgrade a cluster node by node.
         """
         node = self._node(node_id)
         node.kafka = kafka or node.kafka
