@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,8 @@ OfGroups: TypeAlias = Callable[[pa.Table], Mapping[str, pa.Table]]
 """Makes rows of some tables, by name, of the rows of whole groups."""
 Pieces = list[tuple[str, int]]
 """Files, and a row group of each."""
+Rows: TypeAlias = "InMemoryRows | FrameRows | FileRows"
+"""Rows that a step reads, here or in tasks; None as ``cost_rows``: nobody has counted them."""
 
 PIECE_BYTES: Final = 16 << 20
 """A task reads about so much of files, or less: every core has as many tasks."""
@@ -47,28 +49,6 @@ HERE_BYTES: Final = 256 << 20
 
 WHOLE_GROUPS_ROWS: Final = 500_000
 """Rows that :func:`whole_groups` waits for."""
-
-
-class Rows(Protocol):
-    """Rows that a step reads."""
-
-    @property
-    def cost_rows(self) -> int | None:
-        """Number of records with the same cost; None if unknown."""
-        ...
-
-    @property
-    def fits_here(self) -> bool:
-        """Return whether this process reads the rows though there is a session."""
-        ...
-
-    def here(self) -> Batches:
-        """Read the rows in this process."""
-        ...
-
-    def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
-        """Read the rows in tasks of Spark, and return the rows that ``task`` makes of them."""
-        ...
 
 
 def unchanged(batches: Batches) -> Batches:
@@ -227,7 +207,7 @@ class InMemoryRows:
         return self.track(self.rows.combine_chunks().to_batches(max_chunksize=self.here_rows))
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
-        """Read the rows in tasks, as :class:`Rows` says."""
+        """Read the rows in tasks, and return the rows that ``task`` makes of them."""
         batches = self.rows.combine_chunks().to_batches(max_chunksize=self.task_rows)
         frame = spark.createDataFrame(pa.Table.from_batches(batches, self.rows.schema))
         return frame.mapInArrow(task, ddl_of(schema))
@@ -248,7 +228,7 @@ class FrameRows:
         yield from rows.combine_chunks().to_batches()
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
-        """Read the rows in tasks, as :class:`Rows` says."""
+        """Read the rows in tasks, and return the rows that ``task`` makes of them."""
         return self.frame.mapInArrow(task, ddl_of(schema))
 
 

@@ -56,13 +56,11 @@ from holdfast.fleet.pipeline.batches.state import (
     known_positions,
     read_state,
 )
-from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, UnreadQuery
-from holdfast.fleet.pipeline.history.lag_slope import EarlierLag
+from holdfast.fleet.pipeline.history.lag import OWNERS, EarlierLag, Ends, UnreadQuery
 from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
-    Feed,
     LogEnds,
     LogPart,
     Offsets,
@@ -73,7 +71,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     next_span,
     spans,
 )
-from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
+from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import LATEST
 from holdfast.fleet.pipeline.ingest.topic_reader import MOST_READS

@@ -11,11 +11,10 @@ References: KIP-848, "Records"; KIP-932; KIP-1071.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from holdfast.cluster.snapshot import EPOCH_RECORDS, Fields, GroupEpochs
+from holdfast.cluster.snapshot import EPOCH_RECORDS, Fields, GroupEpochs, SeenMember
 from holdfast.core.kinds import CONSUMER_PROTOCOL, GroupType
-from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -31,34 +30,10 @@ KeyValue = tuple[bytes, bytes | None]
 CLASSIC_VERSION = 3  # of the values of classic groups: the newest one without tagged fields
 
 
-class Described(Protocol):
-    """A member as a coordinator, or a tool that queries one, describes it."""
-
-    @property
-    def member_id(self) -> str:
-        """Member id."""
-
-    @property
-    def instance_id(self) -> str | None:
-        """``group.instance.id``; None for a dynamic member."""
-
-    @property
-    def client_id(self) -> str:
-        """Client id."""
-
-    @property
-    def client_host(self) -> str:
-        """Host that the broker saw."""
-
-    @property
-    def partitions(self) -> TopicPartitions:
-        """Partitions that it was given."""
-
-
 def generation_record(
     group: str,
     generation: int,
-    members: Iterable[Described],
+    members: Iterable[SeenMember],
     at_ms: int,
     *,
     protocol: str | None = None,
@@ -150,12 +125,12 @@ def deleted_epochs(kind: GroupType, group: str, members: Iterable[str]) -> Itera
             yield encoded(record, {"groupId": group}, None)
 
 
-def _made(one: Described, topics: tuple[str, ...]) -> tuple[bytes, bytes]:
+def _made(one: SeenMember, topics: tuple[str, ...]) -> tuple[bytes, bytes]:
     assignment = AssignmentMessage(partitions=one.partitions)
     return encode_subscription(Subscription(topics=topics)), encode_assignment(assignment)
 
 
-def _member(one: Described, messages: tuple[bytes, bytes]) -> dict[str, object]:
+def _member(one: SeenMember, messages: tuple[bytes, bytes]) -> dict[str, object]:
     subscription, assignment = messages
     return {
         "memberId": one.member_id,

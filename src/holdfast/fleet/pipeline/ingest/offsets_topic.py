@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -63,37 +63,6 @@ class LogPart:
     upto: Offsets
     waiting: pa.Table = field(default_factory=WAITING.empty_table)
     missing_until: Offsets = field(default_factory=dict)
-
-
-class Feed(Protocol):
-    """A log of records of the offsets topic's form, which a stream takes part by part.
-
-    :class:`KafkaFeed` is the topic itself,
-    :class:`~holdfast.fleet.pipeline.ingest.polled_feed.PolledFeed` what coordinators answer.
-    """
-
-    @property
-    def cluster(self) -> LiveCluster:
-        """Cluster whose topics and ends are read beside the log."""
-
-    @property
-    def session(self) -> Session:
-        """Returns the session for steps that do not run in this process."""
-
-    def ends(self) -> LogEnds:
-        """Return the present begin, last stable and end offset of each partition."""
-
-    def needs_spark(self, n_offsets: int) -> bool:
-        """Return whether Spark reads so many offsets."""
-
-    def on_spark(self, span: Span) -> LogPart:
-        """Return a part before the last stable offset, for Spark to read."""
-
-    def here(self, span: Span, waiting: pa.Table) -> LogPart:
-        """Read a span in this process; ``waiting`` has the waiting records at its begin."""
-
-    def reader(self, waiting: pa.Table) -> AbstractContextManager[TopicReader]:
-        """Yield a reader of the log; ``waiting`` has the waiting records at its begin."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

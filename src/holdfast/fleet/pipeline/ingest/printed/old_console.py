@@ -30,6 +30,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.cluster.snapshot import SeenMember
 from holdfast.core.model.partitions import grouped
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
@@ -43,7 +44,6 @@ from holdfast.fleet.pipeline.ingest.described_records import (
     generation_record,
 )
 from holdfast.fleet.pipeline.ingest.printed.console import PrintedRecord, is_noise, wrong_line
-from holdfast.fleet.pipeline.ingest.printed.described import DescribedMember
 
 DELETED: Final = "<DELETE>"
 BETWEEN: Final = " payload: "
@@ -99,7 +99,7 @@ def _of_log(key: str, payload: str, time_ms: int) -> KeyValue | None:
 def _group(group: str, printed: dict[str, Any], time_ms: int) -> KeyValue:
     messages = {name: (b"", given) for name, given in _members(str(printed["assignment"]))}
     members = [
-        DescribedMember(group=group, member_id=name, client_id="", client_host="")
+        SeenMember(member_id=name, instance_id=None, client_id="", client_host="")
         for name in messages
     ]
     return generation_record(
