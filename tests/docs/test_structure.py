@@ -14,7 +14,6 @@ MAX_CLASS_LINES, MAX_METHODS = 300, 25
 """Of a class: lines with everything in it, functions of its own."""
 
 LARGE_ON_PURPOSE = {
-    "holdfast.members.consumer.Consumer": "the calls of Kafka's consumer, a few lines each",
     "holdfast.members.clients.aiokafka.coordinator.MemberCoordinator": "aiokafka's calls",
     "holdfast.members.clients.confluent.consumer.ConfluentConsumer": "the original's calls",
     "holdfast.core.assignors.optimal.flow_moves._Flow": "one algorithm on one set of columns",
