@@ -1,7 +1,7 @@
 """One Java process of a cluster, with the guard that ends it.
 
 The guard is a process between the caller and the server, so that the server never outlives the
-caller: ``python -m holdfast.local.broker.server FOLDER COMMAND...``. It prints the server's process
+caller: ``python -m holdfast.local.broker_server FOLDER COMMAND...``. It prints the server's process
 id.
 
 **Rules.** The guard's standard input is a pipe that only its parent holds. A line ``stop`` ends the
@@ -72,7 +72,7 @@ class Server:
             [
                 sys.executable,
                 "-m",
-                "holdfast.local.broker.server",
+                "holdfast.local.broker_server",
                 str(self.folder),
                 *command,
             ],
