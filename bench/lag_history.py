@@ -25,9 +25,15 @@ import pyarrow as pa
 
 from holdfast.fleet.analysis.group.lag_over_time import lag_of_fleet, lag_of_group, read_readings
 from holdfast.fleet.tables.columns.schemas import from_columns
-from holdfast.fleet.tables.folder.maintenance import MAINTENANCE_EVERY, RETENTION_DAYS, maintain
+from holdfast.fleet.tables.folder.maintenance import (
+    KEPT_S,
+    MAINTENANCE_EVERY,
+    RETENTION_DAYS,
+    expired,
+    maintain,
+    resolution_s,
+)
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.thinning import KEPT_S, expired, resolution_s
 from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, open_tables
 

@@ -27,8 +27,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from holdfast.fleet.pipeline.plan.rows import FLEET
-from holdfast.fleet.pipeline.plan.run import plan_task
+from holdfast.fleet.pipeline.plan import FLEET, plan_task
 from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of
 from pipeline import commit_id

@@ -32,8 +32,7 @@ with needed("spark"):
 
 from holdfast.fleet.pipeline.batches import watch as _watch
 from holdfast.fleet.pipeline.batches.history import run
-from holdfast.fleet.pipeline.batches.views import frame, register_views
-from holdfast.fleet.pipeline.ingest.json_records import JSON_RECORDS, json_records
+from holdfast.fleet.pipeline.frames import JSON_RECORDS, frame, json_records, register_views
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     KafkaFeed,
@@ -42,8 +41,8 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
 )
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.pipeline.plan.rows import topics_of
-from holdfast.fleet.pipeline.plan.run import plan as _plan
+from holdfast.fleet.pipeline.plan import plan as _plan
+from holdfast.fleet.pipeline.plan import topics_of
 from holdfast.fleet.pipeline.replay.run import Request
 from holdfast.fleet.pipeline.replay.run import replay as _replay
 from holdfast.fleet.pipeline.replay.trace import ReplaySettings, supported_assignors

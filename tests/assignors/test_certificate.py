@@ -32,12 +32,6 @@ def with_target(result: Result, target: I32) -> Result:
 
 
 @given(snapshots())
-def test_every_sticky_result_is_proven(snapshot: dict[str, Any]) -> None:
-    assert verify(sticky(snapshot))
-    assert sticky(snapshot).quality.optimal
-
-
-@given(snapshots())
 def test_fair_is_proven_by_balance_and_racks_alone(snapshot: dict[str, Any]) -> None:
     group = Group.from_dict(snapshot)
     result = assign(group, "fair")

@@ -75,19 +75,6 @@ def test_scenarios_37_and_38_of_several_claims(
     assert result.quality.dropped_claims == dropped
 
 
-def test_a_lying_generation_wins_only_what_it_claims() -> None:
-    group = group_of({"a": (5, [0, 1]), "b": (5, [2, 3]), "liar": (2**31 - 1, [0])})
-    assert normalise(group).owner.tolist() == [2, 0, 1, 1]
-
-
-def test_a_double_claim_is_withheld_whoever_gets_it() -> None:
-    group = group_of({"a": (5, [0, 1]), "b": (5, [0, 2])}, n_partitions=3)
-    result = assign(group, "cooperative-sticky")
-    assert 0 in result.withheld
-    assert result.owner[0] == -1
-    assert result.target[0] >= 0
-
-
 def test_an_old_claim_takes_nothing_from_the_newest_owner() -> None:
     """As ``adjustAssignment`` of Kafka's CooperativeStickyAssignor: m0 and m1 hold on to 0 and 4,
     which "stale" held two rounds ago; what m0 and m1 do not claim is not affected.
@@ -108,14 +95,6 @@ def test_an_old_claim_takes_nothing_from_the_newest_owner() -> None:
     assert not rows["stale"].get("t")
 
 
-def test_an_old_claim_still_holds_back_what_goes_to_a_third_member() -> None:
-    claims = {"a": (7, [0, 1, 2]), "b": (7, []), "old": (5, [0, 1, 2])}
-    result = assign(group_of(claims, n_partitions=3), "cooperative-sticky")
-    given = {p: result.target.tolist()[p] for p in range(3)}
-    assert set(result.withheld) == {p for p, member in given.items() if member != 0}
-    assert len(result.withheld) == 2
-
-
 def test_an_equal_claim_outside_the_subscription_still_holds_back() -> None:
     """Of two claims at one generation at most one is true, whoever subscribes."""
     rows = [
@@ -127,24 +106,6 @@ def test_an_equal_claim_outside_the_subscription_still_holds_back() -> None:
     rows[1]["generation"] = 3
     group = Group.from_dict({"partitions": {"t": 1}, "members": rows})
     assert assign(group, "cooperative-sticky").withheld == {}
-
-
-def test_previous_owners_are_served_first_where_all_else_is_equal() -> None:
-    """KIP-341: a member that was away claims what it had; where the newest owner cannot keep a
-    partition, or two claim it, the previous owner is preferred to a third member.
-    """
-    claims = {"a": (5, [0, 1, 2]), "b": (5, []), "c": (3, [2])}
-    result = assign(group_of(claims, n_partitions=3), "sticky")
-    assert result.to_dict()["c"] == {"t": [2]}
-    claims = {"a": (5, [0, 1]), "b": (5, [1, 2]), "c": (2, [1]), "d": (-1, [])}
-    result = assign(group_of(claims), "sticky")
-    assert result.to_dict()["c"] == {"t": [1]}
-
-
-def test_a_stale_claim_nobody_disputes_counts() -> None:
-    """KAFKA-14639: claims one generation behind are honoured unless a newer claim exists."""
-    claims = {"a": (5, [0, 1]), "b": (3, [2, 3])}
-    assert assign(group_of(claims), "sticky").quality.kept == 4
 
 
 def test_a_claim_outside_the_subscription_is_no_right_but_must_be_revoked_first() -> None:

@@ -15,8 +15,13 @@ from holdfast.cluster.first_unread import NOT_KNOWN, FirstUnread, RecordTime
 from holdfast.cluster.groups import GroupReader, Position
 from holdfast.cluster.groups_now import GroupsNow
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.history.lag import INPUT, Ends, lag_table, with_record_ages
-from holdfast.fleet.pipeline.history.lag_slope import with_slopes
+from holdfast.fleet.pipeline.history.lag import (
+    INPUT,
+    Ends,
+    lag_table,
+    with_record_ages,
+    with_slopes,
+)
 from holdfast.fleet.tables.columns.schemas import from_columns
 
 NOW_US = 1_700_000_000_000_000

@@ -12,7 +12,9 @@ from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.cli import app as cli_app
 from holdfast.cli.durations import parse_moment_us, read_window
+from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError
+from holdfast.fleet.pipeline.batches import watch as job
 
 NOW_US = 1_800_000_000_000_000
 
@@ -124,3 +126,16 @@ def test_an_option_means_one_thing_in_every_command():
         assert len(told) == 1, (option, told)
     for option in ("--batch", "--interval", "--timeout", "--all-groups"):
         assert len({one.default for one in known[option].values()}) == 1, option
+
+
+@pytest.mark.parametrize(
+    ("said", "seconds"), [("30s", 30), ("5m", 300), ("500ms", 0.5), ("PT5M", 300), (None, None)]
+)
+def test_the_unit_is_understood(monkeypatch, tmp_path, said, seconds):
+    asked = []
+    monkeypatch.setattr(LiveCluster, "check", lambda self: None)
+    monkeypatch.setattr(LiveCluster, "partition_ends", lambda self, topic: {})
+    monkeypatch.setattr(job, "watch", lambda *_, **more: asked.append(more["every_seconds"]))
+    words = () if said is None else ("--every", said)
+    done = run("watch", "-b", "127.0.0.1:1", "-o", tmp_path / "tables", "-q", *words)
+    assert (done.code, asked) == (0, [seconds]), done.err

@@ -18,13 +18,17 @@ def test_each_test_that_the_page_names_exists():
     sources = "".join(
         path.read_text(encoding="utf-8") for path in (ROOT / "tests/kips").glob("*.py")
     )
-    assert len(named) > 40
+    assert len(named) > 30
     assert named - set(re.findall(r"def (test_\w+)", sources)) == set()
 
 
 def test_each_file_that_the_page_names_exists():
-    named = re.findall(r"`(?:tests/kips/)?(test_\w+\.py)`", PAGE)
-    assert [name for name in named if not (ROOT / "tests/kips" / name).exists()] == []
+    tests = re.findall(r"`(?:tests/kips/)?(test_\w+\.py)`", PAGE)
+    lists = re.findall(r"`(design_\w+\.txt)`", PAGE)
+    files = [*(f"kips/{name}" for name in tests), *(f"transcripts/{name}" for name in lists)]
+    assert tests
+    assert lists
+    assert [name for name in files if not (ROOT / "tests" / name).exists()] == []
 
 
 def test_each_key_that_the_page_names_is_a_key():

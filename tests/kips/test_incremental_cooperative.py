@@ -38,35 +38,6 @@ def four(policy: Policy) -> HandPlayedGroup:
 
 
 class TestDesignI:
-    def test_member_joins(self):
-        play = HandPlayedGroup.of(SIMPLE, {"T": 4}, A="T0,T3", B="T1", C="T2")
-        play.join("D")
-        assert play.round().again
-        assert play.said("A") == "assigned:,revoked:T3"
-        for name in "BCD":
-            assert play.said(name) == "assigned:,revoked:"
-        assert not play.round().again
-        assert play.said("D") == "assigned:T3,revoked:"
-        for name in "ABC":
-            assert play.said(name) == "assigned:,revoked:"
-
-    def test_member_leaves_is_one_round(self):
-        play = four(SIMPLE)
-        play.leave("D")
-        done = play.round()
-        assert not done.again
-        assert done.delay_ms == 0
-        assert play.said("A") == "assigned:T3,revoked:"
-        assert play.said("B") == play.said("C") == "assigned:,revoked:"
-
-    def test_member_bounces_is_a_leave_of_one_round_and_a_join_of_two(self):
-        play = four(SIMPLE)
-        play.leave("D")
-        assert play.settle() == 1
-        play.join("D")
-        assert play.settle() == 2
-        assert sorted(play.all_owned().values()) == ["T0", "T1", "T2", "T3"]
-
     def test_leader_exits_even_a_leader_new_to_the_group_keeps_stickiness(self):
         play = four(SIMPLE)
         play.leave("A")
@@ -99,31 +70,6 @@ class TestDesignI:
 
 
 class TestDesignII:
-    def test_example_member_leaves(self):
-        play = four(DEFERRED)
-        play.leave("D")
-        done = play.round()
-        assert (done.delay_ms, done.again) == (30_000, False)
-        for name in "ABC":
-            assert play.said(name) == "assigned:,revoked:"
-        play.now_ms += 30_000
-        done = play.round()
-        assert done.delay_ms == 0
-        assert play.said("A") == "assigned:T3,revoked:"
-        assert play.said("B") == play.said("C") == "assigned:,revoked:"
-
-    def test_example_member_bounces(self):
-        play = four(DEFERRED)
-        play.leave("D")
-        assert play.round().delay_ms == 30_000
-        play.now_ms += 12_000
-        play.join("D2")
-        done = play.round()
-        assert (done.delay_ms, done.again) == (0, False)
-        assert play.said("D2") == "assigned:T3,revoked:"
-        for name in "ABC":
-            assert play.said(name) == "assigned:,revoked:"
-
     def test_first_member_is_served_at_once_or_after_the_delay(self):
         now = HandPlayedGroup(DEFERRED, {"T": 4})
         now.join("A")
@@ -146,15 +92,6 @@ class TestDesignII:
             assert later.round().delay_ms == delay_ms
         assert Policy().first_member_delay_ms == 3_000
         assert not replace(policy, first_member_delay_ms=0).waits_first
-
-    def test_additional_members_are_served_by_two_step_revoke_and_assign(self):
-        play = HandPlayedGroup.of(DEFERRED, {"T": 4}, A="T0,T3", B="T1", C="T2")
-        play.join("D")
-        done = play.round()
-        assert (done.again, done.delay_ms) == (True, 0)
-        assert play.said("A") == "assigned:,revoked:T3"
-        assert not play.round().again
-        assert play.said("D") == "assigned:T3,revoked:"
 
     def test_a_topic_missing_from_all_assignments_is_a_new_subscription(self):
         play = four(DEFERRED)

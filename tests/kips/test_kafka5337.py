@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from kafka import KafkaConsumer
-from tests.assignors.groups import run, snapshot, tp
+from tests.assignors.groups import run, snapshot
 from tests.machine.subscribed import subscribed
 from tests.strategies import snapshots
 
@@ -34,11 +34,6 @@ def test_partitions_are_assigned_in_decreasing_order_of_lag() -> None:
     assert members == order  # the largest goes where the first of equals goes, and so on
 
 
-def test_each_goes_to_the_member_with_the_fewest_partitions() -> None:
-    group = snapshot({"t0": 4}, ["C0", "C1"], lags={"t0": [1000, 1, 1, 1]})
-    assert topic_counts(run(group, "lag").to_dict(), "t0") == [2, 2]
-
-
 def test_ties_go_to_the_member_with_the_least_lag() -> None:
     group = snapshot({"t0": 4}, ["C0", "C1"], lags={"t0": [100, 60, 30, 10]})
     rows = run(group, "lag").to_dict()
@@ -52,9 +47,9 @@ def test_a_round_is_not_decided_by_the_round_before_alone() -> None:
 
 
 def test_it_operates_on_a_per_topic_basis() -> None:
-    lags = {"t0": [900, 1], "t1": [900, 1]}
-    rows = run(snapshot({"t0": 2, "t1": 2}, ["C0", "C1"], lags=lags), "lag").to_dict()
-    assert topic_counts(rows, "t0") == topic_counts(rows, "t1") == [1, 1]
+    group = snapshot({"t0": 1, "t1": 4}, ["C0", "C1"], lags={"t0": [900], "t1": [100, 60, 30, 10]})
+    rows = run(group, "lag").to_dict()
+    assert {tuple(own["t1"]) for own in rows.values()} == {(0, 3), (1, 2)}  # whoever has t0
 
 
 def test_what_a_topic_leaves_tied_is_broken_by_totals_over_all_topics() -> None:
@@ -72,10 +67,6 @@ def test_balanced_by_count_when_all_lags_are_0() -> None:
 def test_balanced_by_count_when_the_lags_are_heavily_skewed() -> None:
     group = snapshot({"t0": 9}, ["C0", "C1", "C2"], lags={"t0": [10**12] + [0] * 8})
     assert topic_counts(run(group, "lag").to_dict(), "t0") == [3, 3, 3]
-
-
-def test_without_lags_counts_are_spread_evenly() -> None:
-    assert sorted(run(snapshot({"t0": 4}, ["a", "b"]), "lag").quality.loads.values()) == [2, 2]
 
 
 def test_lag_is_the_end_less_the_last_committed_offset() -> None:
@@ -113,13 +104,6 @@ def test_100_one_partition_topics_on_10_members_are_spread() -> None:
     for lags in (None, {name: [3] for name in partitions}, {"t07": [10**6]}):
         group = snapshot(partitions, [f"C{i}" for i in range(10)], lags=lags)
         assert set(run(group, "lag").quality.loads.values()) == {10}
-
-
-def test_member_without_the_topic_gets_none_of_it() -> None:
-    group = snapshot({"t0": 2, "t1": 2}, {"a": ["t0"], "b": ["t0", "t1"]}, lags={"t0": [9, 8]})
-    rows = run(group, "lag").to_dict()
-    assert rows["b"]["t1"] == [0, 1]
-    assert rows == tp("a: t0p0; b: t0p1 t1p0 t1p1") or rows == tp("a: t0p1; b: t0p0 t1p0 t1p1")
 
 
 def one_by_one(group: dict[str, Any], topic: str) -> dict[str, int]:

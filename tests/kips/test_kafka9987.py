@@ -88,45 +88,6 @@ def test_every_assignment_is_that_of_the_passes_line_by_line(group: dict[str, An
         assert rows_as_sets(run(group, NAME).to_dict()) == by_the_letter(group)
 
 
-def test_each_member_has_between_floor_and_ceiling() -> None:
-    quality = run(snapshot({"t0": 7, "t1": 4}, ["a", "b", "c", "d"]), NAME).quality
-    assert sorted(quality.loads.values()) == [2, 3, 3, 3]
-
-
-def test_partition_order_is_t0p0_t1p0_t2p0_t0p1() -> None:
-    result = run(snapshot({"t0": 2, "t1": 2, "t2": 2}, ["a", "b"]), NAME)
-    assert result.to_dict() == tp("a: t0p0 t1p0 t2p0; b: t0p1 t1p1 t2p1")
-
-
-def test_below_the_floor_all_owned_partitions_are_kept() -> None:
-    result = run(snapshot({"t0": 6}, ["a", "b"], owned={"a": {"t0": [4, 5]}}), NAME)
-    assert result.to_dict() == tp("a: t0p0 t0p4 t0p5; b: t0p1 t0p2 t0p3")
-
-
-def test_at_the_floor_the_first_floor_are_kept() -> None:
-    result = run(snapshot({"t0": 5}, ["a", "b"], owned={"b": {"t0": [3, 4]}}), NAME)
-    assert result.to_dict() == tp("a: t0p0 t0p1 t0p2; b: t0p3 t0p4")
-
-
-def test_above_the_floor_the_first_ceiling_are_kept() -> None:
-    result = run(snapshot({"t0": 5}, ["a", "b"], owned={"b": {"t0": [0, 1, 2, 3, 4]}}), NAME)
-    assert result.to_dict() == tp("a: t0p3 t0p4; b: t0p0 t0p1 t0p2")
-
-
-def test_first_means_first_in_partition_order_not_by_topic() -> None:
-    """KAFKA-16277: or the member that gives up ends with a whole topic."""
-    owned = {"a": {"t0": [0, 1], "t1": [0, 1]}}
-    result = run(snapshot({"t0": 2, "t1": 2}, ["a", "b"], owned=owned), NAME)
-    assert result.to_dict() == tp("a: t0p0 t1p0; b: t0p1 t1p1")
-
-
-def test_partitions_no_longer_in_the_subscription_are_removed() -> None:
-    group = snapshot(
-        {"t0": 4, "t1": 4}, {"a": ["t0"], "b": ["t0"]}, owned={"a": {"t1": [0, 1], "t0": [3]}}
-    )
-    assert run(group, NAME).to_dict() == tp("a: t0p0 t0p3; b: t0p1 t0p2")
-
-
 def test_all_owned_partitions_are_removed_if_the_generation_is_old() -> None:
     group = snapshot(
         {"t0": 4},
@@ -139,35 +100,11 @@ def test_all_owned_partitions_are_removed_if_the_generation_is_old() -> None:
     assert run(same, NAME).to_dict() == tp("a: t0p2 t0p3; b: t0p0 t0p1")
 
 
-def test_unfilled_members_are_filled_by_member_id() -> None:
-    group = snapshot({"t0": 6}, ["c", "b", "a"], owned={"b": {"t0": [0]}})
-    assert run(group, NAME).to_dict() == tp("a: t0p1 t0p2; b: t0p0 t0p3; c: t0p4 t0p5")
-
-
 def test_steal_one_partition_from_members_at_maximum_when_they_run_out() -> None:
     owned = {"a": {"t0": [0, 1, 2]}, "b": {"t0": [3, 4, 5]}, "c": {"t0": [6]}}
     result = run(snapshot({"t0": 7}, ["a", "b", "c"], owned=owned), NAME)
     assert result.to_dict() == tp("a: t0p0 t0p1; b: t0p3 t0p4 t0p5; c: t0p2 t0p6")
     assert result.quality.moved == 1
-
-
-def test_steal_again_until_the_unfilled_member_is_at_the_floor() -> None:
-    owned = {m: {"t0": range(4 * i, 4 * i + 4)} for i, m in enumerate("abcd")}
-    result = run(snapshot({"t0": 17}, [*"abcde"], owned=owned), NAME)
-    assert sorted(result.quality.loads.values()) == [3, 3, 3, 4, 4]
-    assert result.quality.moved == 2
-
-
-def test_distribute_the_rest_one_each_to_members_not_at_maximum() -> None:
-    owned = {"a": {"t0": [0, 1]}, "b": {"t0": [2]}, "c": {"t0": [3]}}
-    result = run(snapshot({"t0": 6, "t1": 0}, [*"abcd"], owned=owned), NAME)
-    assert result.to_dict() == tp("a: t0p0 t0p1; b: t0p2 t0p5; c: t0p3; d: t0p4")
-
-
-def test_the_same_assignment_when_nothing_changes() -> None:
-    group = snapshot({"t0": 7, "t1": 4}, ["a", "b", "c"])
-    first = run(group, NAME)
-    assert run(settled(group, first.to_dict()), NAME).to_dict() == first.to_dict()
 
 
 def test_partitions_transferring_ownership_are_removed_until_revoked() -> None:

@@ -80,19 +80,6 @@ def test_example_2_sticky_after_c0_left_preserves_5_and_is_more_balanced(name: s
     assert round_robin.quality.balance_score == 2
 
 
-def test_example_2_needs_no_cleanup_in_the_remaining_members() -> None:
-    """ "Notes": with round robin 5 partitions are cleaned up, with the sticky assignor none."""
-    begun = tp("C0: t0p0; C1: t1p0 t1p1; C2: t2p0 t2p1 t2p2")
-    group = snapshot(STAIRS, without(UNEQUAL, "C0"), owned=without(begun, "C0"))
-    result = run(group, "sticky")
-    lost = [
-        tp_
-        for tp_, member in laws.owners(without(begun, "C0")).items()
-        if laws.owners(result.to_dict())[tp_] != member
-    ]
-    assert lost == []
-
-
 # Example 3
 
 TWO_TOPICS = {"t0": 2, "t1": 2}
@@ -159,10 +146,6 @@ def test_step_2_a_partition_without_subscriber_remains_unassigned() -> None:
     for name in ASSIGNORS:
         group = snapshot({"t0": 2, "nobody": 3}, {"C0": ["t0"], "C1": ["t0"]})
         assert run(group, name).to_dict() == tp("C0: t0p0; C1: t0p1"), name
-
-
-def test_a_perfectly_balanced_assignment_has_a_balance_score_of_0() -> None:
-    assert run(snapshot(FOUR_TOPICS, ["C0", "C1"]), "sticky").quality.balance_score == 0
 
 
 def test_the_balance_score_is_the_sum_of_differences_of_all_pairs() -> None:

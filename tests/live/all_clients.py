@@ -16,8 +16,9 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import pytest
 from kafka.admin import KafkaAdminClient, MemberToRemove
@@ -183,7 +184,10 @@ class Stage:
             for member in told["members"]:
                 self.remove(member["member_id"])
 
-    def close(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         self._open.close()
 
 
@@ -191,12 +195,15 @@ Sentence = Callable[[Stage], None]
 
 
 def play_one(sentence: Sentence, stage: Stage) -> Answers:
-    """Play with one client, and close; its answers."""
-    try:
+    """Play with one client; its answers."""
+    with stage:
         sentence(stage)
-    finally:
-        stage.close()
     return stage.answers
+
+
+def play_all(bootstrap: str, sentence: Sentence) -> None:
+    """Play with every client of ours, side by side."""
+    side_by_side({name: partial(play_one, sentence, Stage(bootstrap, name)) for name in ALL})
 
 
 def side_by_side(plays: Mapping[str, Callable[[], Answers]]) -> dict[str, Answers]:
@@ -223,7 +230,7 @@ def sentence(
 
     Parameters
     ----------
-    seats : sequence of str
+    client_names : sequence of str
         The clients for which it holds.
     originals : sequence of str
         Those whose original is asked, too.
@@ -246,9 +253,7 @@ def sentence(
                 )
                 for client in (originals if is_original else client_names)
             }
-            found = side_by_side(
-                {client: lambda s=stage: play_one(play, s) for client, stage in stages.items()}
-            )
+            found = side_by_side({c: partial(play_one, play, s) for c, s in stages.items()})
             if is_original:
                 recorded[name] = found
             if is_original and writes:

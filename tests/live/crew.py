@@ -185,61 +185,6 @@ class PollingThread:
         return self
 
 
-class ConsumerThread(PollingThread):
-    """A ``holdfast.Consumer`` on a thread of its own.
-
-    ``recorder`` holds (time, what, partitions); ``read`` every (topic, partition, offset)
-    processed.
-    """
-
-    def __init__(self, bootstrap: str, group: str, topics: Any, **config: object):
-        super().__init__()
-        settings = {k.replace("_", "."): v for k, v in config.items()}
-        self.consumer = Consumer(
-            {"bootstrap.servers": bootstrap, "group.id": group, **QUICK, **settings}
-        )
-        self.recorder: list[tuple[float, str, list[int]]] = []
-        self.read: list[tuple[str, int, int]] = []
-        self.on_assigned: Callable[[list[Any]], None] | None = None
-        self._topics = topics
-        self._returns = True
-
-    def start(self) -> Self:
-        self.consumer.subscribe(self._topics, self)
-        return super().start()
-
-    def poll_once(self) -> None:
-        for m in self.consumer.poll(0.1):
-            self.read.append((m.topic(), m.partition(), m.offset()))
-
-    def close(self) -> None:
-        self.consumer.close(returns=self._returns)
-
-    def on_partitions_assigned(self, partitions: list[Any]) -> None:
-        self.recorder.append((time.monotonic(), "assigned", [p.partition for p in partitions]))
-        if self.on_assigned is not None:
-            self.on_assigned(partitions)
-
-    def on_partitions_revoked(self, partitions: list[Any]) -> None:
-        self.recorder.append((time.monotonic(), "revoked", [p.partition for p in partitions]))
-
-    def on_partitions_lost(self, partitions: list[Any]) -> None:
-        self.recorder.append((time.monotonic(), "lost", [p.partition for p in partitions]))
-
-    @property
-    def owns(self) -> list[int]:
-        """Partitions by its callbacks."""
-        return sorted(held_after((what, found) for _, what, found in list(self.recorder)))
-
-    def words(self) -> list[str]:
-        """What happened, callbacks for nothing left out."""
-        return [what for _, what, partitions in list(self.recorder) if partitions]
-
-    def stop(self, *, returns: bool = True) -> Self:
-        self._returns = returns
-        return super().stop()
-
-
 class Held:
     """Requests of one kind wait, for as long as we like; the other requests of the member go on."""
 
@@ -267,46 +212,142 @@ class Held:
             self._perform(action)
 
 
-def spread(consumer_threads: list[ConsumerThread], topic: Topic) -> bool:
-    """Whether the partitions are all owned, each once, and evenly."""
-    loads = [len(consumer_thread.owns) for consumer_thread in consumer_threads]
-    owned = sorted(p for consumer_thread in consumer_threads for p in consumer_thread.owns)
-    return owned == list(range(topic.n_partitions)) and max(loads) - min(loads) <= 1
+class ConsumerThread(PollingThread):
+    """A ``holdfast.Consumer`` on a thread of its own.
+
+    ``recorder`` holds (time, what, partitions); ``read`` every (topic, partition, offset)
+    processed.
+    """
+
+    def __init__(self, bootstrap: str, group: str, topics: Any, **config: object):
+        super().__init__()
+        settings = {k.replace("_", "."): v for k, v in config.items()}
+        self.consumer = Consumer(
+            {"bootstrap.servers": bootstrap, "group.id": group, **QUICK, **settings}
+        )
+        self.recorder: list[tuple[float, str, list[int]]] = []
+        self.read: list[tuple[str, int, int]] = []
+        self.on_assigned: Callable[[list[Any]], None] | None = None
+        self.has_ended = False
+        self._topics = topics
+        self._returns = True
+
+    def start(self) -> Self:
+        self.consumer.subscribe(self._topics, self)
+        return super().start()
+
+    def poll_once(self) -> None:
+        for m in self.consumer.poll(0.1):
+            self.read.append((m.topic(), m.partition(), m.offset()))
+
+    def close(self) -> None:
+        self.consumer.close(returns=self._returns)
+
+    def _note(self, what: str, partitions: list[Any]) -> None:
+        self.recorder.append((time.monotonic(), what, [p.partition for p in partitions]))
+
+    def on_partitions_assigned(self, partitions: list[Any]) -> None:
+        self._note("assigned", partitions)
+        if self.on_assigned is not None:
+            self.on_assigned(partitions)
+
+    def on_partitions_revoked(self, partitions: list[Any]) -> None:
+        self._note("revoked", partitions)
+
+    def on_partitions_lost(self, partitions: list[Any]) -> None:
+        self._note("lost", partitions)
+
+    @property
+    def owns(self) -> list[int]:
+        """Partitions by its callbacks."""
+        return sorted(held_after((what, found) for _, what, found in list(self.recorder)))
+
+    @property
+    def offsets(self) -> list[int]:
+        """Offsets of what it has read."""
+        return [offset for _, _, offset in self.read]
+
+    def stop(self, *, returns: bool = True) -> Self:
+        self._returns, self.has_ended = returns, True
+        return super().stop()
 
 
-def overlaps(consumer_threads: list[ConsumerThread]) -> list[tuple[int, float]]:
-    """Partitions that two threads owned at once, by their callbacks, with the moment."""
-    events = sorted(
-        (when, i, what, p)
-        for i, consumer_thread in enumerate(consumer_threads)
-        for when, what, partitions in consumer_thread.recorder
-        for p in partitions
-    )
-    owner: dict[int, int] = {}
-    found = []
-    for when, who, what, partition in events:
-        if what == "assigned":
-            if owner.get(partition, who) != who:
-                found.append((partition, when))
-            owner[partition] = who
-        elif owner.get(partition) == who:
-            del owner[partition]
-    return found
+class ThreadGroup:
+    """Consumers on threads: a group of its own on a topic of its own.
 
+    At the end of its block all of them end. None has failed, and no two of them have owned a
+    partition at once, by their callbacks.
+    """
 
-def account(consumer_threads: list[ConsumerThread], topic: Topic) -> tuple[int, int]:
-    """Records never read, and reads beyond the first."""
-    seen = Counter(
-        place
-        for consumer_thread in consumer_threads
-        for place in consumer_thread.read
-        if place[0] == topic.name
-    )
-    unread = sum(topic.sent.values()) - len(seen)
-    return unread, sum(n - 1 for n in seen.values())
+    def __init__(
+        self,
+        bootstrap: str,
+        n_partitions: int,
+        n_each: int = 0,
+        placed: list[list[int]] | None = None,
+        **config: object,
+    ):
+        self.topic = Topic(bootstrap, n_partitions, n_each, placed=placed)
+        self.name = fresh("group")
+        self.threads: list[ConsumerThread] = []
+        self._bootstrap, self._config = bootstrap, config
 
+    def consumer(self, **config: object) -> ConsumerThread:
+        """One that has not joined; ``config`` has a ``_`` for each point."""
+        given = {**self._config, **config}
+        self.threads.append(ConsumerThread(self._bootstrap, self.name, [self.topic.name], **given))
+        return self.threads[-1]
 
-def closing(consumer_threads: list[ConsumerThread]) -> Mapping[str, object]:
-    """Stop everybody; their errors."""
-    errors = {i: consumer_thread.stop().error for i, consumer_thread in enumerate(consumer_threads)}
-    return {str(i): error for i, error in errors.items() if error is not None}
+    def join(self, **config: object) -> ConsumerThread:
+        return self.consumer(**config).start()
+
+    @property
+    def living(self) -> list[ConsumerThread]:
+        return [thread for thread in self.threads if not thread.has_ended]
+
+    def is_spread(self) -> bool:
+        """Whether the partitions are all owned, each once, and evenly."""
+        owned = [thread.owns for thread in self.living]
+        loads = [len(one) for one in owned]
+        everything = sorted(p for one in owned for p in one)
+        return everything == [*range(self.topic.n_partitions)] and max(loads) - min(loads) <= 1
+
+    def await_spread(self) -> None:
+        until(self.is_spread, lambda: f"even shares; now {[thread.owns for thread in self.living]}")
+
+    def await_read(self) -> None:
+        until(lambda: self.account()[0] == 0, lambda: f"every record is read: {self.account()}")
+
+    def account(self) -> tuple[int, int]:
+        """Records never read, and reads beyond the first."""
+        seen = Counter(place for thread in self.threads for place in thread.read)
+        return self.topic.sent.total() - len(seen), seen.total() - len(seen)
+
+    def overlaps(self) -> list[tuple[int, float]]:
+        """Partitions that two threads owned at once, by their callbacks, with the moment."""
+        events = sorted(
+            (when, i, what, p)
+            for i, thread in enumerate(self.threads)
+            for when, what, partitions in thread.recorder
+            for p in partitions
+        )
+        owner: dict[int, int] = {}
+        found = []
+        for when, who, what, partition in events:
+            if what == "assigned":
+                if owner.get(partition, who) != who:
+                    found.append((partition, when))
+                owner[partition] = who
+            elif owner.get(partition) == who:
+                del owner[partition]
+        return found
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, *_: object) -> None:
+        for thread in self.living:
+            thread.stop()
+        if kind is None:
+            assert {thread.error for thread in self.threads} <= {None}
+            assert self.overlaps() == []

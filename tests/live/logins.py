@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.cli.running import run
 from tests.live.clients import CLIENTS
 from tests.live.crew import Topic, fresh
 from tests.live.every_command import CODES, run_all
@@ -16,6 +17,8 @@ from tests.live.small_group import small_group
 from tests.live.waiting import until
 
 import holdfast
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
 
 _BY_LIBRDKAFKA = ("consumer", "confluent")
 LOG4J = """rootLogger.level = debug
@@ -87,6 +90,27 @@ def worker_works(login: Login) -> None:
     with worker:
         until(lambda: len(set(assigned)) == 3, "three shards", 90)
         assert not login.shown_by(worker)
+
+
+def commands_work(login: Login, folder: Path, *, checks: bool = True) -> str:
+    """Run quick commands about a small group with one file; return what the check says."""
+    file = written(folder, login.config)
+    at, group = ("-b", login.at, "--command-config", file), fresh("group")
+    with small_group(login.plain, group):
+        done = [run(command, *at, "--group", group) for command in ("lag", "doctor")]
+        done += [run("config", "check", *at)] if checks else []
+    assert [one.code for one in done] == [0] * len(done), [one.err for one in done]
+    assert group in done[0].out
+    assert not login.shown_in("".join(one.out + one.err for one in done))
+    return done[-1].out
+
+
+def sparks_reader_works(spark: Any, login: Login) -> None:
+    """Read the offsets topic as commands do by Spark."""
+    cluster = LiveCluster(bootstrap=login.at, config=login.config)
+    with small_group(login.plain, fresh("group")):
+        options = kafka_options(cluster, [0, 1, 2, 3])
+        assert spark.read.format("kafka").options(**options).load().count() > 0
 
 
 def every_command_works(login: Login, folder: Path, **environment: str) -> tuple[str, str]:

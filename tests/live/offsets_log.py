@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
-from kafka import KafkaConsumer
-from kafka import TopicPartition as PythonTopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, Message, TopicPartition
 
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
 from holdfast.core.wire.layouts.offsets_records import decode_key, decode_record
@@ -38,7 +36,7 @@ class Commit:
 
 def read_group(bootstrap: str, group: str, topic: str) -> list[Generation | Commit]:
     """Every finished round and every commit of a group, as the coordinator ordered them."""
-    return [found for record in _records(bootstrap) if (found := _read(record, group, topic))]
+    return [found for one in _records(bootstrap) if (found := _read(one, group, topic))]
 
 
 def leaders(bootstrap: str, group: str, topic: str) -> set[str]:
@@ -50,7 +48,8 @@ def leaders(bootstrap: str, group: str, topic: str) -> set[str]:
 def group_sizes(bootstrap: str, group: str) -> list[int]:
     """Bytes of the batch of each group record of a group, as its broker compares them."""
     sizes = []
-    for key, value in _records(bootstrap):
+    for one in _records(bootstrap):
+        key, value = one.key(), one.value()
         found = decode_key(key)
         if found.name == "GroupMetadata" and found.key["group"] == group and value is not None:
             sizes.append(batch_bytes(len(key or b""), len(value)))
@@ -58,55 +57,45 @@ def group_sizes(bootstrap: str, group: str) -> list[int]:
 
 
 def columns_of(bootstrap: str) -> dict[str, list[Any]]:
-    """Columns of the whole offsets topic, for a dump; records of aborted transactions, too."""
-    reader = KafkaConsumer(
-        bootstrap_servers=bootstrap, group_id=None, exclude_internal_topics=False
+    """Columns of the whole offsets topic, for a dump."""
+    rows = sorted(
+        (one.partition(), one.offset(), one.timestamp()[1] * 1000, one.key(), one.value())
+        for one in _records(bootstrap)
     )
-    numbers = sorted(reader.partitions_for_topic(OFFSETS_TOPIC) or ())
-    here = [PythonTopicPartition(OFFSETS_TOPIC, number) for number in numbers]
-    reader.assign(here)
-    reader.seek_to_beginning(*here)
-    ends = reader.end_offsets(here)
-    rows: list[tuple[Any, ...]] = []
-    while any(reader.position(tp) < ends[tp] for tp in here):
-        for found in reader.poll(500).values():
-            rows += [(r.partition, r.offset, r.timestamp * 1000, r.key, r.value) for r in found]
-    reader.close()
     names = ("partition", "offset", "timestamp", "key", "value")
-    return {name: [row[at] for row in sorted(rows)] for at, name in enumerate(names)}
+    return {name: [row[at] for row in rows] for at, name in enumerate(names)}
 
 
-def _records(bootstrap: str) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """All of the topic up to now; a group's records are in one partition."""
+def _records(bootstrap: str) -> Iterator[Message]:
+    """All of the topic up to now, of aborted transactions, too; a group's are in one partition."""
     reader = Consumer(
         {
             "bootstrap.servers": bootstrap,
             "group.id": f"unused-{uuid4().hex}",
             "enable.auto.commit": False,
+            "enable.partition.eof": True,
+            "isolation.level": "read_uncommitted",
+            "log_level": 0,
         }
     )
     try:
         n = len(reader.list_topics(OFFSETS_TOPIC, timeout=60).topics[OFFSETS_TOPIC].partitions)
-        parts = [TopicPartition(OFFSETS_TOPIC, p, OFFSET_BEGINNING) for p in range(n)]
-        ends = [reader.get_watermark_offsets(part, timeout=60)[1] for part in parts]
-        reader.assign(parts)
-        unfinished = {p for p, end in enumerate(ends) if end > 0}
+        reader.assign([TopicPartition(OFFSETS_TOPIC, p, OFFSET_BEGINNING) for p in range(n)])
+        unfinished = {*range(n)}
         while unfinished:
             for message in reader.consume(1000, 0.2):
-                assert message.error() is None, message.error()
-                partition = message.partition()
-                if message.offset() < ends[partition]:
-                    yield message.key(), message.value()
-                if message.offset() >= ends[partition] - 1:
-                    unfinished.discard(partition)
+                error = message.error()
+                if error is None:
+                    yield message
+                else:
+                    assert error.code() == KafkaError._PARTITION_EOF, error
+                    unfinished.discard(message.partition())
     finally:
         reader.close()
 
 
-def _read(
-    record: tuple[bytes | None, bytes | None], group: str, topic: str
-) -> Generation | Commit | None:
-    found = decode_record(*record)
+def _read(record: Message, group: str, topic: str) -> Generation | Commit | None:
+    found = decode_record(record.key(), record.value())
     if found.value is None or found.key.get("group") != group:
         return None
     if found.name == "OffsetCommit" and found.key["topic"] == topic:

@@ -1,11 +1,11 @@
-"""Groups that somebody is paged for, of stock clients, and the truth about each.
+"""Groups that somebody is paged for, of stock clients, and the true cause of each.
 
 A :class:`Situation` runs on a broker, in parallel with others: their waits overlap. When it has
 ended, its events are on record, and its living members still run.
 
-**Rules.** The truth is written in the row of :data:`SITUATIONS` before the group lives, and is what
-its processes do. Every member is a process or a thread of one, with a stock client. A wait is for
-what the group does then: for a session to end, for a batch to take too long.
+**Rules.** What a play says is what its processes do. Every member is a process or a thread of one,
+with a stock client. A wait is for what the group does then: for a session to end, for a batch to
+take too long.
 """
 
 from __future__ import annotations
@@ -42,7 +42,6 @@ class Situation:
 
     name: str
     play: Callable[[Stage], None]
-    truth: str
     first: str
     is_early: bool = False
 
@@ -266,29 +265,16 @@ SLOW, CRASH, DEPLOY = "HF127", "HF124", "HF102"
 
 
 def _slow_ones() -> list[Situation]:
-    found = []
-    for client, sizes in (
-        (CONFLUENT, (8, 20, 60)),
-        (AIOKAFKA, (8, 20, 60)),
-        (KAFKA_PYTHON, (8, 20, 60)),
-        (JAVA, (8, 20, 60)),
-    ):
-        for seconds in sizes:
+    plays = {}
+    for client in (CONFLUENT, AIOKAFKA, KAFKA_PYTHON, JAVA):
+        for seconds in (8, 20, 60):
             for healthy in (0, 2):
                 beside = f"-beside-{healthy}" if healthy else ""
-                found.append(
-                    Situation(
-                        name=f"slow-{client}-{seconds}{beside}",
-                        play=slow(client, seconds, healthy=healthy, commits="batch"),
-                        truth=f"client slow works {1.5 * seconds:g} s on each batch and commits "
-                        f"then; max.poll.interval.ms is {seconds} s; no process restarts"
-                        + (f"; {healthy} members beside it are well" if healthy else ""),
-                        first=SLOW,
-                        is_early=True,
-                    )
+                plays[f"slow-{client}-{seconds}{beside}"] = slow(
+                    client, seconds, healthy=healthy, commits="batch"
                 )
     auto = {"commits": "auto"}
-    more = {
+    plays |= {
         "slow-confluent-8-auto": slow(CONFLUENT, 8, **auto),
         "slow-confluent-20-auto-beside-2": slow(CONFLUENT, 20, healthy=2, **auto),
         "slow-confluent-8-default-ids-beside-2": slow(
@@ -298,132 +284,45 @@ def _slow_ones() -> list[Situation]:
         "slow-aiokafka-8-blocks-beside-2": slow(AIOKAFKA, 8, healthy=2, blocks=True, **auto),
         "slow-aiokafka-20-blocks-beside-2": slow(AIOKAFKA, 20, healthy=2, blocks=True, **auto),
     }
-    for name, play in more.items():
-        truth = "as the name says: a batch takes 1.5 times max.poll.interval.ms, auto commit"
-        if "at-times" in name:
-            truth += "; only every fourth batch does"
-        if "default-ids" in name:
-            truth += "; all three members have librdkafka's default client id; commits by batch"
-        if "blocks" in name:
-            truth += "; the work blocks the event loop, so heartbeats stop with it"
-        found.append(Situation(name=name, play=play, truth=truth, first=SLOW, is_early=True))
-    return found
+    return _told_early(SLOW, plays)
+
+
+def _told_early(first: str, plays: dict[str, Callable[[Stage], None]]) -> list[Situation]:
+    return [Situation(name=n, play=play, first=first, is_early=True) for n, play in plays.items()]
 
 
 SITUATIONS = (
     *_slow_ones(),
-    Situation(
-        name="crash-exception",
-        play=crash_loop(),
-        truth="client c dies of an exception 6 s after its start without close(), and is "
-        "restarted 5 s later under the same client id; two members beside it are well",
-        first=CRASH,
+    Situation(name="crash-exception", play=crash_loop(), first=CRASH),
+    Situation(name="crash-exception-closes", play=crash_loop(closes=True), first=CRASH),
+    Situation(name="crash-kill-9", play=crash_loop(kills=True), first=CRASH),
+    *_told_early(
+        DEPLOY,
+        {
+            "statefulset-range": statefulset(""),
+            "statefulset-cooperative": statefulset("cooperative-sticky"),
+            "deployment-range": deployment(""),
+            "deployment-cooperative": deployment("cooperative-sticky"),
+            "deployment-default-ids": deployment("", named=False),
+        },
     ),
-    Situation(
-        name="crash-exception-closes",
-        play=crash_loop(closes=True),
-        truth="client c dies of an exception 6 s after its start, closes its consumer on the way "
-        "out (LeaveGroup), and is restarted 5 s later under the same client id",
-        first=CRASH,
-    ),
-    Situation(
-        name="crash-kill-9",
-        play=crash_loop(kills=True),
-        truth="client c is killed (kill -9) some 6 s after its start and restarted 5 s later under "
-        "the same client id: session timeout 10 s",
-        first=CRASH,
-    ),
-    *(
-        Situation(
-            name=f"statefulset-{name}",
-            play=statefulset(strategy),
-            truth="two deploys of four pods, in place, under the same client ids, one pod after "
-            "the other, each leaves in order and is away for some 3 s",
-            first=DEPLOY,
-            is_early=True,
-        )
-        for name, strategy in (("range", ""), ("cooperative", "cooperative-sticky"))
-    ),
-    *(
-        Situation(
-            name=f"deployment-{name}",
-            play=deployment(strategy, named="default" not in name),
-            truth="two deploys of four pods with new client ids, one pod after the other; the new "
-            "pod starts before the old one leaves in order"
-            + ("; all have librdkafka's default client id" if "default" in name else ""),
-            first=DEPLOY,
-            is_early=True,
-        )
-        for name, strategy in (
-            ("range", ""),
-            ("cooperative", "cooperative-sticky"),
-            ("default-ids", ""),
-        )
-    ),
-    Situation(
-        name="autoscaler-flapping",
-        play=flapping,
-        truth="an autoscaler goes from 2 to 5 pods and back, three times; new pods have new names",
-        first="HF132",
-    ),
-    Situation(
-        name="hung",
-        play=hung(),
-        truth="client hung polls no more 15 s after its start and goes on sending heartbeats; "
-        "max.poll.interval.ms (300 s) has not passed yet",
-        first="HF105",
-    ),
-    Situation(
-        name="hot-partition",
-        play=hot_partition,
-        truth="partition 2 has nearly all records, and one member has to read them",
-        first="HF104",
-    ),
-    Situation(
-        name="retention-loss",
-        play=retention_loss,
-        truth="records were deleted before the group had read them; its members are gone",
-        first="HF116",
-    ),
-    Situation(
-        name="abandoned",
-        play=abandoned,
-        truth="all members have left, and records are unread",
-        first="HF115",
-    ),
-    Situation(
-        name="well",
-        play=well,
-        truth="nothing is wrong: three pods started two seconds apart",
-        first="",
-    ),
+    Situation(name="autoscaler-flapping", play=flapping, first="HF132"),
+    Situation(name="hung", play=hung(), first="HF105"),
+    Situation(name="hot-partition", play=hot_partition, first="HF104"),
+    Situation(name="retention-loss", play=retention_loss, first="HF116"),
+    Situation(name="abandoned", play=abandoned, first="HF115"),
+    Situation(name="well", play=well, first=""),
 )
 """Every group that somebody is paged for, and one for which nobody should be."""
 
-LONG = (
-    Situation(
-        name="slow-confluent-300",
-        play=slow(CONFLUENT, 300, times=2, commits="auto"),
-        truth="client slow works 450 s on each batch; max.poll.interval.ms is the default, 300 s",
-        first=SLOW,
-        is_early=True,
-    ),
-    Situation(
-        name="slow-confluent-300-beside-2",
-        play=slow(CONFLUENT, 300, healthy=2, times=2, commits="batch"),
-        truth="as slow-confluent-300, with a commit after each batch, beside two healthy members",
-        first=SLOW,
-        is_early=True,
-    ),
-    *(
-        Situation(
-            name=f"slow-{client}-300-beside-2",
-            play=slow(client, 300, healthy=2, times=2, commits="batch"),
-            truth=f"a member of {client} works 450 s on each batch beside two healthy ones",
-            first=SLOW,
-            is_early=True,
-        )
-        for client in (AIOKAFKA, KAFKA_PYTHON, JAVA)
-    ),
+LONG = _told_early(
+    SLOW,
+    {
+        "slow-confluent-300": slow(CONFLUENT, 300, times=2, commits="auto"),
+        **{
+            f"slow-{client}-300-beside-2": slow(client, 300, healthy=2, times=2, commits="batch")
+            for client in (CONFLUENT, AIOKAFKA, KAFKA_PYTHON, JAVA)
+        },
+    },
 )
 """The same at the default interval: a quarter of an hour."""

@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 from aiokafka.errors import ConsumerStoppedError
-from tests.live.all_clients import ALL, COOPERATIVE, MANUAL, Stage, sentence
+from tests.live.all_clients import ALL, COOPERATIVE, MANUAL, Stage, play_all
 from tests.live.calls import CALLS, ENDS, KINDS, WITHOUT_MEMBER, public
 from tests.live.event_recorder import EventRecorder
 from tests.live.waiting import until
+from tests.suites import further
 
 pytestmark = pytest.mark.broker
 SOON_S = 20  # a call that waits for its own callback takes 30 s and more
@@ -115,7 +116,11 @@ def happens(stage: Stage, word: str, topic: Any, inside: Inside, one: Any, other
     until(is_over, lambda: f"{stage.group}: {word}: {inside.seconds}")
 
 
-def every_call(word: str, **keys: Any) -> Callable[[Stage], None]:
+EVERY = [("assigned", {}), ("revoked", COOPERATIVE), ("lost", {}), ("revoked", {})]
+
+
+@pytest.mark.parametrize(("word", "keys"), further(EVERY, stays=EVERY[:2]), ids=str)
+def test_every_call_in_a_callback(broker, word, keys):
     def play(stage: Stage) -> None:
         topic = stage.topic(2, 5)
         one, other = (stage.alone(topic, **QUICK, **MANUAL, **keys) for _ in range(2))
@@ -129,8 +134,7 @@ def every_call(word: str, **keys: Any) -> Callable[[Stage], None]:
             other.subscribe([topic.name])
         stage.share(topic, other)
 
-    play.__name__ = f"test_every_call_in_the_callback_{word}"
-    return play
+    play_all(broker.bootstrap, play)
 
 
 def ends_of(stage: Stage, one: Any, topic: Any) -> dict[str, Callable[[], Any]]:
@@ -143,7 +147,22 @@ def ends_of(stage: Stage, one: Any, topic: Any) -> dict[str, Callable[[], Any]]:
     return ended | {"joins": lambda: made.subscribe([topic.name])}
 
 
-def ends(word: str, *does: str, **keys: Any) -> Callable[[Stage], None]:
+ENDINGS = [
+    ("assigned", ("closes",), {}),
+    ("revoked", ("closes",), COOPERATIVE),
+    ("assigned", ("leaves",), {}),
+    ("assigned", ("leaves", "joins"), {}),
+    ("lost", ("closes",), {}),
+    ("revoked", ("closes",), {}),
+    ("revoked", ("leaves",), {}),
+    ("lost", ("leaves",), {}),
+    ("revoked", ("leaves", "joins"), {}),
+    ("lost", ("leaves", "joins"), {}),
+]
+
+
+@pytest.mark.parametrize(("word", "does", "keys"), further(ENDINGS, stays=ENDINGS[:4]), ids=str)
+def test_a_member_ends_in_a_callback(broker, word, does, keys):
     def play(stage: Stage) -> None:
         topic = stage.topic(2, 5)
         one, other = (stage.alone(topic, **QUICK, **keys) for _ in range(2))
@@ -165,32 +184,4 @@ def ends(word: str, *does: str, **keys: Any) -> Callable[[Stage], None]:
         stage.until(lambda: other.owns() == {0, 1}, "the other member owns all", *polls, other)
         assert time.monotonic() - began < SOON_S, "its session lasts 30 s: it has not left in order"
 
-    play.__name__ = f"test_a_member_{'_and_'.join(does)}_in_the_callback_{word}"
-    return play
-
-
-test_a_member_closes_in_the_callback_assigned = sentence()(ends("assigned", "closes"))
-test_a_member_closes_in_the_callback_revoked = sentence()(ends("revoked", "closes", **COOPERATIVE))
-test_a_member_closes_in_the_callback_lost = pytest.mark.every(sentence()(ends("lost", "closes")))
-test_a_member_closes_in_an_eager_callback_revoked = pytest.mark.every(
-    sentence()(ends("revoked", "closes"))
-)
-test_a_member_leaves_in_the_callback_assigned = sentence()(ends("assigned", "leaves"))
-test_a_member_leaves_in_the_callback_revoked = pytest.mark.every(
-    sentence()(ends("revoked", "leaves"))
-)
-test_a_member_leaves_in_the_callback_lost = pytest.mark.every(sentence()(ends("lost", "leaves")))
-test_a_member_leaves_and_joins_in_the_callback_assigned = sentence()(
-    ends("assigned", "leaves", "joins")
-)
-test_a_member_leaves_and_joins_in_the_callback_revoked = pytest.mark.every(
-    sentence()(ends("revoked", "leaves", "joins"))
-)
-test_a_member_leaves_and_joins_in_the_callback_lost = pytest.mark.every(
-    sentence()(ends("lost", "leaves", "joins"))
-)
-
-test_every_call_in_the_callback_assigned = sentence()(every_call("assigned"))
-test_every_call_in_the_callback_revoked = sentence()(every_call("revoked", **COOPERATIVE))
-test_every_call_in_the_callback_lost = pytest.mark.every(sentence()(every_call("lost")))
-test_every_call_in_an_eager_callback_revoked = pytest.mark.every(sentence()(every_call("revoked")))
+    play_all(broker.bootstrap, play)

@@ -14,8 +14,9 @@ from typing import Any
 
 import pytest
 from kafka import AsyncConsumerRebalanceListener
-from tests.live.all_clients import ALL, MANUAL, Stage, play_one, sentence
+from tests.live.all_clients import ALL, MANUAL, Stage, sentence
 from tests.live.calls import CALLS, LONG_S, waits
+from tests.live.crew import Topic, fresh
 from tests.live.event_recorder import EventRecorder
 from tests.live.waiting import until
 from tests.suites import further
@@ -67,9 +68,7 @@ def test_a_close_on_another_thread_ends_every_call_that_waits(stage):
 
 
 def test_a_close_on_another_thread_ends_a_poll_of_partitions_that_were_chosen(broker):
-    stage = Stage(broker.bootstrap, "confluent")
-
-    def play(stage: Stage) -> None:
+    with Stage(broker.bootstrap, "confluent") as stage:
         member = stage.alone(stage.topic(1))
         member.assign([0])
         waiting = Waiting(lambda: member.consumer.poll(-1))
@@ -77,8 +76,6 @@ def test_a_close_on_another_thread_ends_a_poll_of_partitions_that_were_chosen(br
         member.close()
         waiting.join(SOON_S)
         assert waiting.answer is None
-
-    play_one(play, stage)
 
 
 @sentence(client_names=("consumer", "confluent", "kafka"))
@@ -175,7 +172,6 @@ def test_a_callback_of_a_commit_makes_every_call_and_closes(stage):
 @pytest.mark.parametrize("name", further(["stats_cb", "error_cb"]))
 def test_a_callback_of_librdkafka_closes_and_polls(broker, name):
     """The original dies of it by a segmentation fault."""
-    stage = Stage(broker.bootstrap, "confluent")
     seconds = []
 
     def close(*_: Any) -> None:
@@ -187,21 +183,17 @@ def test_a_callback_of_librdkafka_closes_and_polls(broker, name):
         member.consumer.close()
         seconds.append(time.monotonic() - began)
 
-    nowhere = {"bootstrap.servers": "127.0.0.1:1"} if name == "error_cb" else {}
-    keys = {name: close, "statistics.interval.ms": 100, **nowhere}
-
-    def play(stage: Stage) -> None:
+    nowhere = {"bootstrap_servers": "127.0.0.1:1"} if name == "error_cb" else {}
+    with Stage(broker.bootstrap, "confluent") as stage:
+        topic = stage.topic(1)
+        member = stage.member(topic, **{name: close, "statistics_interval_ms": 100, **nowhere})
         stage.until(lambda: bool(seconds), name, member)
         assert seconds[0] < SOON_S
         is_free(stage, topic)
 
-    topic = stage.topic(1)
-    member = stage.member(topic, **{k.replace(".", "_"): v for k, v in keys.items()})
-    play_one(play, stage)
-
 
 def test_a_coroutine_of_kafka_python_closes_on_its_thread(broker):
-    stage, seconds = Stage(broker.bootstrap, "kafka"), []
+    seconds = []
 
     class Listener(AsyncConsumerRebalanceListener):
         async def on_partitions_assigned(self, assigned: Any) -> None:
@@ -214,15 +206,13 @@ def test_a_coroutine_of_kafka_python_closes_on_its_thread(broker):
         async def on_partitions_revoked(self, revoked: Any) -> None:
             pass
 
-    def play(stage: Stage) -> None:
+    with Stage(broker.bootstrap, "kafka") as stage:
+        topic = stage.topic(1)
+        member = stage.alone(topic)
         member.consumer.subscribe([topic.name], listener=Listener())
         stage.until(lambda: bool(seconds), "the callback", member)
         assert seconds[0] < SOON_S
         is_free(stage, topic)
-
-    topic = stage.topic(1)
-    member = stage.alone(topic)
-    play_one(play, stage)
 
 
 @pytest.fixture
@@ -242,7 +232,7 @@ def ring(default_signals):
 @pytest.mark.parametrize("client", further([name for name in ALL if name != "aiokafka"]))
 @pytest.mark.parametrize("place", further(["a call that waits", "a callback"]))
 def test_a_handler_closes(broker, ring, client, place):
-    def play(stage: Stage) -> None:
+    with Stage(broker.bootstrap, client) as stage:
         topic, recorder = stage.topic(1), EventRecorder()
         member = stage.alone(topic)
         if place == "a callback":
@@ -263,8 +253,6 @@ def test_a_handler_closes(broker, ring, client, place):
         assert time.monotonic() - began < SOON_S
         is_free(stage, topic)
 
-    play_one(play, Stage(broker.bootstrap, client))
-
 
 needs_pool = pytest.mark.skipif(not hasattr(confluent, "AIOConsumer"), reason="before 2.13")
 
@@ -273,16 +261,17 @@ needs_pool = pytest.mark.skipif(not hasattr(confluent, "AIOConsumer"), reason="b
 @pytest.mark.parametrize("how", further(["close", "unsubscribe", "poll", "commit"]))
 @pytest.mark.parametrize("word", further(["on_assign", "on_revoke"]))
 def test_a_callback_of_the_asyncio_consumer_of_confluent(broker, how, word):
-    stage, seconds = Stage(broker.bootstrap, "confluent"), []
+    seconds = []
 
-    async def use(topic: Any) -> None:
+    async def use() -> None:
         config = {
             "bootstrap.servers": broker.bootstrap,
-            "group.id": stage.group,
+            "group.id": fresh("group"),
             "auto.offset.reset": "earliest",
             "heartbeat.interval.ms": 300,
             "enable.auto.commit": False,
         }
+        topic = Topic(broker.bootstrap, 2, 5)
         one, other = confluent.AIOConsumer(config), confluent.AIOConsumer(config)
         arguments = {"poll": [-1]}.get(how, [])
 
@@ -311,10 +300,7 @@ def test_a_callback_of_the_asyncio_consumer_of_confluent(broker, how, word):
                 await other.poll(0.1)
             await other.close()
 
-    def play(stage: Stage) -> None:
-        began = time.monotonic()
-        asyncio.run(use(stage.topic(2, 5)))
-        assert seconds[0] < SOON_S
-        assert time.monotonic() - began < 2 * SOON_S
-
-    play_one(play, stage)
+    began = time.monotonic()
+    asyncio.run(use())
+    assert seconds[0] < SOON_S
+    assert time.monotonic() - began < 2 * SOON_S

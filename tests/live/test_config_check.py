@@ -24,7 +24,11 @@ from tests.live.test_logins import PASSWORD, keystores, oidc, server, stores
 from tests.suites import further
 from tests.token_server import SECRET, TokenServer, token_server
 
+from holdfast.cluster.cluster import LiveCluster
+from holdfast.cluster.connections import Connections
 from holdfast.cluster.oidc import oidc_tokens
+from holdfast.errors import HoldfastError
+from holdfast.members.config.settings import Settings
 
 __all__ = ["server", "stores"]  # fixtures
 pytestmark = pytest.mark.broker
@@ -55,7 +59,7 @@ class Given:
 
     def foreign(self, end: datetime | None = None) -> dict[str, str]:
         """A client's certificate of a CA that the broker does not know; it may have ended."""
-        file = self.own / "foreign.pem"
+        file = self.own / f"foreign-until-{end and end.year}.pem"
         made = trustme.CA().issue_cert("h.example", common_name="stranger", not_after=end)
         file.write_bytes(pkcs8(made))
         return self.tls(**{"ssl.certificate.location": str(file), "ssl.key.location": str(file)})
@@ -91,6 +95,13 @@ MISTAKES = {
     ),
     "the audience": Mistake(
         "OIDC", Given.oidc, "token", "invalid_token.*audience 'other'", lambda: {"aud": "other"}
+    ),
+    "the issuer": Mistake(
+        "OIDC",
+        Given.oidc,
+        "token",
+        "invalid_token.*issuer 'https://other'",
+        lambda: {"iss": "https://other"},
     ),
     "an endpoint's port": Mistake(
         "OIDC",
@@ -189,7 +200,7 @@ MISTAKES = {
         "TLS",
         lambda given: given.tls(**{"ssl.ca.location": "/none/ca.pem"}),
         "setting",
-        r"ssl\.ca\.location=/none/ca\.pem\): .*No such file",
+        r"ssl\.ca\.location.*/none/ca\.pem.*No such file",
     ),
     "a password of JKS": Mistake(
         "MTLS",
@@ -268,6 +279,34 @@ def test_a_mistake_is_named_at_its_step(broker, given, tmp_path, name):
     assert re.search(mistake.says, " ".join(done.err.split())), done.err
     for secret in (PLANTED, PASSWORD, SECRET):
         assert secret not in done.out + done.err
+
+
+def of_a_command(at, config):
+    LiveCluster(bootstrap=at, config=config).check()
+
+
+def of_a_member(at, config):
+    own = {"bootstrap.servers": at, "group.id": "g", "request.timeout.ms": 3_000}
+    Connections(Settings.parse({**own, **config})).open()
+
+
+@pytest.mark.parametrize("connect", [of_a_member, of_a_command])
+def test_members_and_other_commands_tell_the_same(broker, given, connect):
+    """Side by side: a command tries for 5 s."""
+    told = {name: one for name, one in MISTAKES.items() if one.claims is dict}
+
+    def said(name):
+        mistake = told[name]
+        at = mistake.at if ":" in mistake.at else broker.bootstrap_of(mistake.at)
+        with pytest.raises(HoldfastError) as raised:
+            connect(at, mistake.config(given))
+        return " ".join(str(raised.value).split())
+
+    with ThreadPoolExecutor(len(told)) as pool:
+        found = dict(zip(told, pool.map(said, told), strict=True))
+    assert {
+        name: text for name, text in found.items() if not re.search(told[name].says, text)
+    } == {}
 
 
 CERTIFICATES = {

@@ -6,11 +6,13 @@ What the programs of every client see is in ``test_sessions.py`` and its neighbo
 from __future__ import annotations
 
 import pytest
-from tests.live.crew import QUICK, ConsumerThread, Topic, account, closing, fresh, overlaps, spread
+from tests.live.crew import QUICK, ThreadGroup, Topic, fresh
 from tests.live.waiting import until
+from tests.members.test_client_keys import FAMILIAR
 from tests.suites import further
 
 from holdfast import Consumer
+from holdfast.cluster import client_configs
 from holdfast.errors import LocalProtocolError
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.metrics import prometheus_text
@@ -22,140 +24,108 @@ POLICIES = ["eager", "simple", "deferred", "incremental"]
 
 @pytest.mark.parametrize("policy", further(POLICIES, stays=["deferred"]))
 def test_a_group_grows_and_shrinks_and_every_record_is_read_once(broker, policy):
-    topic, group = Topic(broker.bootstrap, 6, 20), fresh("group")
     delay = {"scheduled_rebalance_max_delay_ms": 1_000, "holdfast_policy": policy}
-
-    def consumer_thread():
-        return ConsumerThread(broker.bootstrap, group, [topic.name], **delay).start()
-
-    first = consumer_thread()
-    until(lambda: len(first.owns) == 6, "one member owns all")
-    second, third = consumer_thread(), consumer_thread()
-    until(lambda: spread([first, second, third], topic), "three members share evenly")
-    topic.produce(20)
-    second.stop(returns=False)
-    until(lambda: spread([first, third], topic), "two members share evenly")
-    topic.produce(20)
-    consumer_threads = [first, second, third]
-    until(lambda: account(consumer_threads, topic)[0] == 0, "every record is read")
-    assert closing([first, third]) == {}
-    assert overlaps(consumer_threads) == []
-    assert account(consumer_threads, topic) == (0, 0)
+    with ThreadGroup(broker.bootstrap, 6, 20, **delay) as group:
+        group.join()
+        group.await_spread()
+        second, _ = group.join(), group.join()
+        group.await_spread()
+        group.topic.produce(20)
+        second.stop(returns=False)
+        group.await_spread()
+        group.topic.produce(20)
+        group.await_read()
+    assert group.account() == (0, 0)
 
 
 def test_others_go_on_while_one_member_is_busy_with_its_batch(broker):
-    topic, group = Topic(broker.bootstrap, 4), fresh("group")
-    busy = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    quick = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: spread([busy, quick], topic), "two members share")
-    busy.hold()
-    topic.produce(5)
-    until(busy.is_held.is_set, "the busy member is busy")
-    joiner = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    # The round completes with the busy member in it: it joins in the background.
-    until(lambda: busy.consumer.generation == joiner.consumer.generation > 0, "a round completes")
-    before = len(quick.read)
-    topic.produce(5)
-    until(lambda: len(quick.read) > before, "the quick member reads on")
-    assert busy.is_held.is_set()
-    busy.release()
-    consumer_threads = [busy, quick, joiner]
-    until(lambda: account(consumer_threads, topic)[0] == 0, "every record is read")
-    assert closing(consumer_threads) == {}
-    assert overlaps(consumer_threads) == []
+    with ThreadGroup(broker.bootstrap, 4) as group:
+        busy, quick = group.join(), group.join()
+        group.await_spread()
+        busy.hold()
+        group.topic.produce(5)
+        until(busy.is_held.is_set, "the busy member is busy")
+        joiner = group.join()
+        # The round completes with the busy member in it: it joins in the background.
+        until(lambda: busy.consumer.generation == joiner.consumer.generation > 0, "a round")
+        before = len(quick.read)
+        group.topic.produce(5)
+        until(lambda: len(quick.read) > before, "the quick member reads on")
+        assert busy.is_held.is_set()
+        busy.release()
+        group.await_read()
 
 
 def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broker, monkeypatch):
     """KIP-54, "Motivation": its records wait in the buffers for the end of the round."""
     began, fetched = ConsumerAdapter.began, []
 
-    def note(consumer_threads, places):
-        given = began(consumer_threads, places)
-        fetched.extend((consumer_threads, tp) for tp in given)
+    def note(adapter, places):
+        given = began(adapter, places)
+        fetched.extend(adapter for _ in given)
         return given
 
     monkeypatch.setattr(ConsumerAdapter, "began", note)
-    topic, group = Topic(broker.bootstrap, 4, 50), fresh("group")
-    sticky = {"partition_assignment_strategy": "sticky"}
-    first = ConsumerThread(broker.bootstrap, group, [topic.name], **sticky).start()
-    until(lambda: account([first], topic)[0] == 0, "every record is read")
-    assert len(fetched) == 4
-    second = ConsumerThread(broker.bootstrap, group, [topic.name], **sticky).start()
-    consumer_threads = [first, second]
-    until(lambda: spread(consumer_threads, topic), "two members share")
-    topic.produce(50)
-    until(lambda: account(consumer_threads, topic)[0] == 0, "every record is read")
-    assert {
-        (consumer_threads is second.consumer._adapter, n)
-        for n, (consumer_threads, _) in enumerate(fetched[4:])
-    } == {
-        (True, 0),
-        (True, 1),
-    }
-    assert closing(consumer_threads) == {}
-    assert account(consumer_threads, topic) == (0, 0)
+    with ThreadGroup(broker.bootstrap, 4, 50, partition_assignment_strategy="sticky") as group:
+        group.join()
+        group.await_read()
+        assert len(fetched) == 4
+        second = group.join()
+        group.await_spread()
+        group.topic.produce(50)
+        group.await_read()
+        assert fetched[4:] == [second.consumer._session.adapter] * 2
+    assert group.account() == (0, 0)
 
 
 def test_a_deferring_group_need_not_wait_for_a_member_that_left_for_good(broker):
-    topic, group = Topic(broker.bootstrap, 4), fresh("group")
     policy = {
         "holdfast_policy": "deferred",
         "scheduled_rebalance_max_delay_ms": 600_000,
         "holdfast_clean_leave": "immediate",
     }
-    consumer_threads = [
-        ConsumerThread(broker.bootstrap, group, [topic.name], **policy).start() for _ in range(2)
-    ]
-    until(lambda: spread(consumer_threads, topic), "two members share")
-    consumer_threads[1].stop(returns=False)
-    until(lambda: len(consumer_threads[0].owns) == 4, "the other member owns all")
-    assert closing(consumer_threads[:1]) == {}
+    with ThreadGroup(broker.bootstrap, 4, **policy) as group:
+        _, other = group.join(), group.join()
+        group.await_spread()
+        other.stop(returns=False)
+        group.await_spread()
 
 
 def test_lags_decide_and_a_broken_source_does_not_stop_the_group(broker):
-    topic, group = Topic(broker.bootstrap, 4), fresh("group")
     calls = []
 
     def lags(partitions):
         calls.append(dict(partitions))
         if len(calls) > 3:
             raise TimeoutError("the source is gone")
-        return {topic.name: [900, 10, 10, 880]}
+        return {group.topic.name: [900, 10, 10, 880]}
 
     lag = {
         "holdfast_policy": "eager",
         "partition_assignment_strategy": "lag",
         "holdfast_lag_source": lags,
     }
-    consumer_threads = [
-        ConsumerThread(broker.bootstrap, group, [topic.name], **lag).start() for _ in range(2)
-    ]
-    until(lambda: spread(consumer_threads, topic), "two members share")
-    assert calls[0] == {topic.name: 4}
-    assert sorted(h.owns for h in consumer_threads) != [[0, 3], [1, 2]]
-    consumer_threads.append(ConsumerThread(broker.bootstrap, group, [topic.name], **lag).start())
-    until(lambda: spread(consumer_threads, topic), "three members share by counts")
-    assert closing(consumer_threads) == {}
+    with ThreadGroup(broker.bootstrap, 4, **lag) as group:
+        first, second = group.join(), group.join()
+        group.await_spread()
+        assert calls[0] == {group.topic.name: 4}
+        assert sorted([first.owns, second.owns]) != [[0, 3], [1, 2]]
+        group.join()
+        group.await_spread()  # by counts
 
 
 def test_numbers_for_people_and_prometheus(broker):
-    topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
-    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    until(
-        lambda: consumer_thread.consumer.metrics().records_consumed_total == 10,
-        "records are counted",
-    )
-    until(lambda: consumer_thread.consumer.metrics().commit_total >= 1, "commits are counted")
-    now = consumer_thread.consumer.metrics()
-    assert (now.assigned_partitions, now.rebalance_total >= 1, now.is_leader) == (2, True, True)
-    assert now.rebalance_latency_max >= max(now.join_time_max, now.sync_time_max) > 0
-    assert (now.join_total, now.sync_total) >= (1, 1)
-    text = prometheus_text(consumer_thread.consumer)
-    assert (
-        f'kafka_consumer_coordinator_assigned_partitions{{client_id="holdfast",group="{group}"}}'
-        in text
-    )
-    assert closing([consumer_thread]) == {}
+    with ThreadGroup(broker.bootstrap, 2, 5) as group:
+        consumer = group.join().consumer
+        until(lambda: consumer.metrics().records_consumed_total == 10, "records are counted")
+        until(lambda: consumer.metrics().commit_total >= 1, "commits are counted")
+        now = consumer.metrics()
+        assert (now.assigned_partitions, now.rebalance_total >= 1, now.is_leader) == (2, True, True)
+        assert now.rebalance_latency_max >= max(now.join_time_max, now.sync_time_max) > 0
+        assert (now.join_total, now.sync_total) >= (1, 1)
+        name = "kafka_consumer_coordinator_assigned_partitions"
+        line = f'{name}{{client_id="holdfast",group="{group.name}"}}'
+        assert line in prometheus_text(consumer)
 
 
 def test_a_consumer_asks_for_topics_and_offsets_and_commits_without_waiting(broker):
@@ -195,17 +165,45 @@ def test_a_consumer_asks_for_topics_and_offsets_and_commits_without_waiting(brok
 
 def test_a_pause_ends_with_the_ownership_of_its_partition(broker):
     """Somebody else had it meanwhile."""
-    topic, group = Topic(broker.bootstrap, 2), fresh("group")
-    one = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: len(one.owns) == 2, "one member owns all")
-    one.consumer.pause([(topic.name, 0), (topic.name, 1)])
-    other = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: spread([one, other], topic), "two members share")
-    (away,) = other.owns
-    assert closing([other]) == {}
-    until(lambda: len(one.owns) == 2, "it came back")
-    topic.produce(5)
-    until(lambda: len(one.read) == 5, "records of what came back")
-    assert {p for _, p, _ in one.read} == {away}
-    assert one.consumer.paused() == {(topic.name, 1 - away)}
-    assert closing([one]) == {}
+    with ThreadGroup(broker.bootstrap, 2) as group:
+        one, topic = group.join(), group.topic
+        group.await_spread()
+        one.consumer.pause([(topic.name, 0), (topic.name, 1)])
+        other = group.join()
+        group.await_spread()
+        (away,) = other.owns
+        other.stop()
+        group.await_spread()
+        topic.produce(5)
+        until(lambda: len(one.read) == 5, "records of what came back")
+        assert {p for _, p, _ in one.read} == {away}
+        assert one.consumer.paused() == {(topic.name, 1 - away)}
+
+
+SAME = {"max.in.flight", "socket.receive.buffer.bytes"}  # beside the key that they are
+ALL = {
+    key: value
+    for key, value in FAMILIAR.items()
+    if key not in {*QUICK, *SAME, "debug"} and client_configs.ALIASES.get(key, key) not in QUICK
+}
+OTHER_SPELLINGS = {key: ALL[key] for key in ALL if key in client_configs.ALIASES}
+FIRST_SPELLINGS = {key: ALL[key] for key in ALL if key not in client_configs.ALIASES}
+GROUPS = {
+    "first spellings": FIRST_SPELLINGS,
+    "other spellings": OTHER_SPELLINGS,
+}
+
+
+@pytest.mark.parametrize("keys", GROUPS.values(), ids=GROUPS)
+def test_records_come_under_familiar_keys(broker, keys):
+    assert len(keys) >= 5
+    topic, group = Topic(broker.bootstrap, 1, 3), fresh("group")
+    config = {"bootstrap.servers": broker.bootstrap, "group.id": group, **QUICK, **keys}
+    if "group.instance.id" in config:
+        config["group.instance.id"] = fresh("instance")
+    with Consumer(config) as consumer:
+        consumer.subscribe([topic.name])
+        got: list[object] = []
+        until(lambda: got.extend(consumer.poll(0.2)) or len(got) == 3, "records")
+        consumer.commit()
+        assert consumer.committed([(topic.name, 0)]) == {(topic.name, 0): 3}

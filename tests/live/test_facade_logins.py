@@ -10,9 +10,9 @@ from confluent_kafka.admin import (
     UserScramCredentialUpsertion,
 )
 from tests.live.all_clients import DROP_INS
-from tests.live.clients import CLIENTS
 from tests.live.crew import Topic, admin_of, fresh
-from tests.live.security import PASSWORD, WAYS, showing
+from tests.live.logins import Login, member_reads
+from tests.live.security import PASSWORD, WAYS
 from tests.live.waiting import until
 from tests.suites import further
 
@@ -29,15 +29,9 @@ pytestmark = pytest.mark.broker
     ],
 )
 def test_a_member_joins_reads_and_commits(broker, security, name, way):
-    topic = Topic(broker.bootstrap, 1, 4)
-    manual = {"enable.auto.commit": False}
-    client = CLIENTS[name](topic.name, security.login(broker, way, **manual))
-    client.subscribe([topic.name])
-    until(lambda: client.poll() and len(client.records) == 4, "records")
-    client.commit()
-    assert client.committed(0) == 4
-    assert not showing(PASSWORD, client.consumer)
-    client.close()
+    config = {**WAYS[way], **({} if way == "OAUTH" else {"ssl.ca.location": security.ca})}
+    at = broker.bootstrap_of(way.partition("-")[0])
+    member_reads(Login(broker.bootstrap, at, config, lambda: [PASSWORD]), name)
 
 
 def give_password(broker, user, password):

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import Any
 
 import pytest
-from confluent_kafka import Consumer, TopicPartition
 from tests.cli.running import run
 from tests.live.crew import Topic, admin_of, commit_alone, fresh, transaction
 from tests.live.kinds import ask
+from tests.live.polled import StockMember
 from tests.live.waiting import until
 from tests.pipeline.kinds import printed
 
@@ -37,86 +40,60 @@ COLUMNS = {
 }
 
 
-class Members:
-    """Consumers that own partitions and commit nothing by themselves."""
+@dataclass
+class Groups:
+    """Groups of stock members that commit nothing by themselves, until they are closed."""
 
-    def __init__(self, bootstrap):
-        self.bootstrap, self.running = bootstrap, []
+    bootstrap: str
+    names: Mapping[str, str]
+    running: ExitStack
 
-    def join(self, group, topic, n_each, **settings):
-        """Let one more join, and wait until everybody of the group has ``n_each`` partitions."""
-        own = {key.replace("_", "."): value for key, value in settings.items()}
-        consumer = Consumer(
-            {
-                "bootstrap.servers": self.bootstrap,
-                "group.id": group,
-                "enable.auto.commit": False,
-                **own,
-            }
-        )
-        consumer.subscribe([topic])
-        self.running.append((group, consumer))
-        mates = [one for name, one in self.running if name == group]
+    def join(self, situation: str, topic: Topic, *clients: str, **config: Any) -> list[StockMember]:
+        """Have members of these client ids join, and wait until they share the topic."""
+        at = self.bootstrap, self.names[situation], topic.name
+        config["enable_auto_commit"] = False
+        made = [self.running.enter_context(StockMember(*at, name, **config)) for name in clients]
+        n = topic.n_partitions // len(made)
+        until(lambda: all(len(one.owns) == n for one in made), f"{n} partitions each")
+        return made
 
-        def settled():
-            for one in mates:
-                one.poll(0.1)
-            return all(len(one.assignment()) == n_each for one in mates)
+    def join_and_commit(self, situation: str, topic: Topic, *clients: str, **config: Any) -> None:
+        """The same; each commits 3 of the first partition that it owns, and nothing of others."""
+        for member in self.join(situation, topic, *clients, **config):
+            member.client.commit_at({member.owns[0]: 3})
 
-        until(settled, f"{n_each} partitions each")
-        return consumer
-
-    def close(self):
-        for _, consumer in self.running:
-            consumer.close()
+    def commit(self, situation: str, offsets: Mapping[str, int]) -> None:
+        """Commit an offset of partition 0 of each topic, without members."""
+        at = {(topic, 0): offset for topic, offset in offsets.items()}
+        commit_alone(self.bootstrap, self.names[situation], at)
 
 
-def live_members(members, topic, group):
-    members.join(group, topic.name, 4, client_id="one")
-    members.join(group, topic.name, 2, client_id="two")
-    commit_of_owner(members, group, topic.name)
-
-
-def commit_of_owner(members, group, topic):
-    """The members commit 3 of the first partition that each owns, and nothing of the others."""
-    for name, consumer in members.running:
-        if name == group:
-            first = min(consumer.assignment(), key=lambda one: one.partition)
-            at = [TopicPartition(topic, first.partition, 3)]
-            consumer.commit(offsets=at, asynchronous=False)
-
-
-def set_up(bootstrap, members, groups):
-    four, two, one = (Topic(bootstrap, n, 10) for n in (4, 2, 1))
-    live_members(members, four, groups["live members"])
-    members.join(groups["a KIP-848 group"], two.name, 2, group_protocol="consumer")
-    commit_of_owner(members, groups["a KIP-848 group"], two.name)
-    commit_alone(bootstrap, groups["an empty group"], {(one.name, 0): 4})
-    members.join(groups["no commit"], two.name, 2)
-    commit_alone(bootstrap, groups["committed at the end"], {(one.name, 0): 10})
-    gone = Topic(bootstrap, 1, 10)
-    commit_alone(bootstrap, groups["a topic deleted"], {(gone.name, 0): 2, (one.name, 0): 2})
+def set_up(groups: Groups) -> None:
+    bootstrap = groups.bootstrap
+    four, two, one, gone = (Topic(bootstrap, n, 10) for n in (4, 2, 1, 1))
+    groups.join_and_commit("live members", four, "one", "two")
+    groups.join_and_commit("a KIP-848 group", two, "new", group_protocol="consumer")
+    groups.commit("an empty group", {one.name: 4})
+    groups.join("no commit", two, "idle")
+    groups.commit("committed at the end", {one.name: 10})
+    groups.commit("a topic deleted", {gone.name: 2, one.name: 2})
     admin_of(bootstrap).delete_topics([gone.name])[gone.name].result(60)
     marked = Topic(bootstrap, 1)
     producer = transaction(bootstrap)
     for _ in range(3):
         producer.produce(marked.name, b"x", partition=0)
     producer.commit_transaction(60)
-    commit_alone(bootstrap, groups["transaction markers"], {(marked.name, 0): 3})
-    members.join(groups["a static member"], two.name, 2, group_instance_id="pod-0")
-    commit_of_owner(members, groups["a static member"], two.name)
+    groups.commit("transaction markers", {marked.name: 3})
+    groups.join_and_commit("a static member", two, "static", group_instance_id="pod-0")
 
 
 @pytest.fixture(scope="module")
 def groups(broker) -> Iterator[dict[str, str]]:
     """{situation: group}, each group in its situation."""
     found = {situation: fresh("agrees") for situation in SITUATIONS}
-    members = Members(broker.bootstrap)
-    try:
-        set_up(broker.bootstrap, members, found)
+    with ExitStack() as running:
+        set_up(Groups(broker.bootstrap, found, running))
         yield found
-    finally:
-        members.close()
 
 
 def told_by_kafka(bootstrap, group):

@@ -7,20 +7,24 @@ import subprocess
 from typing import Any
 
 import pytest
-from tests.cli.running import run
 from tests.live.clients import CLIENTS
 from tests.live.crew import fresh
 from tests.live.kdc import SERVER, SERVICE, USER, running_kdc, tool
-from tests.live.logins import Login, every_command_works, member_reads, worker_works, written
+from tests.live.logins import (
+    Login,
+    commands_work,
+    every_command_works,
+    member_reads,
+    sparks_reader_works,
+    worker_works,
+)
 from tests.live.run_broker import ShortLived
-from tests.live.small_group import small_group
 
 import holdfast
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.kerberos import MODULE
 from holdfast.errors import ConfigError, SourceError
-from holdfast.fleet.pipeline.ingest.offsets_topic import kafka_options
-from holdfast.local.broker.broker import BrokerSettings
+from holdfast.local.broker import BrokerSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]  # needs a KDC, which tools/kdc.sh installs
 
@@ -135,17 +139,10 @@ def test_a_librdkafka_without_kerberos_is_refused_with_what_to_use(kerberos_brok
 
 
 @pytest.mark.parametrize("spelling", [librdkafkas, javas])
-def test_commands_log_in(kerberos_broker, kdc, tmp_path, spelling):
-    at, file = kerberos_broker.bootstrap_of("KRB"), written(tmp_path, spelling(kdc))
-    with small_group(kerberos_broker.bootstrap, group := fresh("group")):
-        lag = run("lag", "-b", at, "--command-config", str(file), "--group", group)
-        doctor = run("doctor", "-b", at, "--command-config", str(file), "--group", group)
-        config = run("config", "check", "-b", at, "--command-config", str(file))
-    assert lag.code == 0 and group in lag.out, lag.err
-    assert doctor.code == 0, doctor.err
-    assert config.code == 0, config.err
-    assert f"there is a ticket for {USER}" in config.out
-    assert "its client gets the same login" in config.out
+def test_commands_log_in(entering, kdc, tmp_path, spelling):
+    checked = commands_work(entering(spelling(kdc)), tmp_path)
+    assert f"there is a ticket for {USER}" in checked
+    assert "its client gets the same login" in checked
 
 
 @pytest.mark.spark
@@ -172,15 +169,11 @@ def test_a_refused_login_names_what_refused_it(kerberos_broker, kdc, case):
 
 
 @pytest.mark.spark
-def test_sparks_reader_logs_in(spark, kerberos_broker, kdc):
+def test_sparks_reader_logs_in(spark, entering, kdc):
     realm = "java.security.krb5.conf"
     system = spark._jvm.System
     system.setProperty(realm, str(kdc.krb5_conf))
     try:
-        at = kerberos_broker.bootstrap_of("KRB")
-        cluster = LiveCluster(bootstrap=at, config=librdkafkas(kdc))
-        with small_group(kerberos_broker.bootstrap, fresh("group")):
-            rows = spark.read.format("kafka").options(**kafka_options(cluster, [0, 1, 2, 3])).load()
-            assert rows.count() > 0
+        sparks_reader_works(spark, entering(librdkafkas(kdc)))
     finally:
         system.clearProperty(realm)

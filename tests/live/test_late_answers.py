@@ -1,10 +1,12 @@
-"""Members whose connections are slow to establish, as on a busy machine, connect nevertheless.
+"""Members behind a proxy that delays answers, or that names addresses where nobody is.
 
-A proxy first delays every answer for longer than the time limit of a connection's set-up.
+Members whose connections are slow to establish, as on a busy machine, connect nevertheless. A
+member all of whose brokers have moved returns to its bootstrap servers (KIP-899).
 """
 
 from __future__ import annotations
 
+import socket
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from types import SimpleNamespace
@@ -13,7 +15,9 @@ import pytest
 from kafka.net.manager import KafkaConnectionManager
 from tests.live.clients import CLIENTS
 from tests.live.crew import Topic, fresh
+from tests.live.member_group import CUT
 from tests.live.waiting import until
+from tests.suites import further
 
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.lookup import Lookup
@@ -103,3 +107,45 @@ def test_a_wait_that_no_quota_asks_for_does_not_silence_a_member(broker, topic, 
 
     assert connections.future(throttle).result() == {"throttle"}
     ask_until_answered(connections, topic)
+
+
+def nobody():
+    """A port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return taken.getsockname()[1]
+
+
+@pytest.mark.parametrize("name", further(["consumer", "confluent"]))
+def test_a_member_whose_brokers_have_all_moved_comes_back(broker, cut, name):
+    """Every address that it has been told leads nowhere, and its connections break."""
+    topic = Topic(broker.bootstrap, 1, 5)
+    servers = {"bootstrap.servers": broker.bootstrap_of(CUT), "group.id": fresh("moved")}
+    client = CLIENTS[name](topic.name, {**servers, "session.timeout.ms": 6_000})
+    client.subscribe([topic.name])
+    until(lambda: client.poll() and len(client.records) >= 5, "the first records")
+    right, wrong = (port.to_bytes(4, "big") for port in (cut.port, nobody()))
+    n_told = 0
+
+    def misled(data):
+        nonlocal n_told
+        n_told += right in data
+        return data.replace(right, wrong)
+
+    cut.spoils = misled
+    try:
+        until(lambda: client.poll() is not None and n_told >= 4, "it was told the wrong address")
+        cut.reset()
+        until(lambda: client.poll() is not None and client.snapshot is not None, "it polls on")
+    finally:
+        cut.spoils = bytes
+        cut.mend()
+    topic.produce(5)
+    until(
+        lambda: client.poll() is not None and len(client.records) >= 10,
+        lambda: f"the records after the move, not {client.records}",
+    )
+    generation = client.snapshot.identity.generation
+    client.commit()
+    assert client.committed(0) == 10
+    assert generation >= 1
+    client.close()

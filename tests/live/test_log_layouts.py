@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
-from kafka import KafkaAdminClient
-from kafka.admin import NewTopic
+from tests.live.crew import Topic
 from tests.live.offsets_log import columns_of
+from tests.live.processes import Processes
 from tests.pipeline import local
 from tests.pipeline.test_broker_log import causes, truth
 
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED, BrokerLogs
+from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED, read_logs
 from holdfast.fleet.pipeline.ingest.dump import write_log
-from holdfast.local.broker import broker as brokers
-from holdfast.local.broker import properties
+from holdfast.local import broker as brokers
+from holdfast.local import broker_properties as properties
 from holdfast.local.jars import kafka_release
 
 pytestmark = pytest.mark.broker
@@ -96,22 +96,18 @@ consumer.close()
 """
 
 
-class Stage:
-    """A broker, the members on it, and what they were told."""
+class Stage(Processes):
+    """Members on a broker, what they were told, and the log that says why they rebalance."""
 
-    def __init__(self, broker: brokers.Broker):
-        self.broker = broker
-        (self.log,) = broker.logs
+    def __init__(self, bootstrap: str, folder: Path, log: Path):
+        super().__init__(folder)
+        self.bootstrap, self.log = bootstrap, log
         self.truth: list[dict[str, object]] = []
-        self.members: dict[tuple[str, str], subprocess.Popen[str]] = {}
 
-    def say(self, group: str, what: str, client: str) -> None:
-        self.truth.append({"group": group, "what": what, "client": client})
-
-    def start(self, group: str, client: str, topics: list[str], **conf: object) -> None:
+    def start(self, group: str, client: str, **conf: object) -> None:
         """Start a member and wait for what the coordinator says."""
         conf = {
-            "bootstrap.servers": self.broker.bootstrap,
+            "bootstrap.servers": self.bootstrap,
             "group.id": group,
             "client.id": client,
             "auto.offset.reset": "earliest",
@@ -120,14 +116,12 @@ class Stage:
         }
         if conf.get("group.protocol") != "consumer":
             conf |= {"session.timeout.ms": 6000, "heartbeat.interval.ms": 500}
-        command = [sys.executable, "-c", MEMBER, json.dumps(conf), json.dumps(topics)]
-        process = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
-        self.members[group, client] = process
+        self.launch(client, [sys.executable, "-c", MEMBER, json.dumps(conf), json.dumps(["t"])])
         self.settles(group, "join", client)
 
     def settles(self, group: str, what: str, client: str, first: int | None = None) -> None:
         """Note what was done, and wait until the log of the group is still for two seconds."""
-        self.say(group, what, client)
+        self.truth.append({"group": group, "what": what, "client": client})
         seen, since, limit = -1, time.monotonic(), time.monotonic() + 25
         first = self.lines() if first is None else first
         while time.monotonic() < limit:
@@ -144,34 +138,30 @@ class Stage:
         return self.log.read_bytes().count(b"oordinator") if self.log.is_file() else 0
 
     def leave(self, group: str, client: str) -> None:
-        process = self.members.pop((group, client))
         before = self.lines()
-        process.stdin.close()
-        process.wait(30)
+        self.running[client].stdin.close()
+        self.gone(client)
         self.settles(group, "leave", client, before)
 
     def crash(self, group: str, client: str) -> None:
-        process = self.members.pop((group, client))
-        process.kill()
-        process.wait(30)
-        process.stdin.close()
+        self.kill(client)
         self.settles(group, "crash", client)
 
 
 def live(stage, *, modern):
     """Members that join, leave, die and come back; the last one leaves nobody behind."""
-    stage.start("etl", "a", ["t"])
-    stage.start("etl", "b", ["t"])
+    stage.start("etl", "a")
+    stage.start("etl", "b")
     stage.leave("etl", "b")
-    stage.start("etl", "b", ["t"])
+    stage.start("etl", "b")
     stage.crash("etl", "b")
     static = {"partition.assignment.strategy": "cooperative-sticky"}
     for name in ("s0", "s1"):
-        stage.start("static", name, ["t"], **static, **{"group.instance.id": name})
+        stage.start("static", name, **static, **{"group.instance.id": name})
     stage.leave("static", "s1")
     if modern:
         for name in ("n0", "n1"):
-            stage.start("next", name, ["t"], **{"group.protocol": "consumer"})
+            stage.start("next", name, **{"group.protocol": "consumer"})
         stage.leave("next", "n1")
         stage.leave("next", "n0")
     stage.leave("etl", "a")
@@ -192,23 +182,15 @@ def test_every_layout_says_what_was_done(tmp_path, monkeypatch, version, more):
     monkeypatch.setattr(properties, of_version, text)
     settings = brokers.BrokerSettings(kafka=version, properties=QUICK | more)
     with brokers.Broker.start(settings=settings) as broker:
-        admin = KafkaAdminClient(bootstrap_servers=broker.bootstrap)
-        admin.create_topics([NewTopic("t", 4, 1)])
-        admin.close()
-        stage = Stage(broker)
-        stage.log = tmp_path / "apache.log"
-        try:
+        Topic(broker.bootstrap, 4, name="t")
+        with Stage(broker.bootstrap, tmp_path, tmp_path / "apache.log") as stage:
             live(stage, modern=modern)
-        finally:
-            for process in stage.members.values():
-                process.kill()
-                process.communicate()
         columns = columns_of(broker.bootstrap)
         write_log(tmp_path / "dump", columns, LiveCluster(bootstrap=broker.bootstrap).snapshot())
     logs = sorted(tmp_path.glob("*.log"))
     tables = local.run(tmp_path / "dump", tmp_path / "tables", logs=[tmp_path / "apache.log"])
     assert causes(tables) == truth(stage.truth, log=True)
     assert CONTRADICTED not in tables.table("anomalies")["kind"].to_pylist()
-    said = {log.stem: BrokerLogs([log]).statements(("etl", "static", "next")) for log in logs}
+    said = {log.stem: read_logs([log], ("etl", "static", "next"))[0] for log in logs}
     assert len(said) == len(PATTERNS) + 3 * modern
     assert {name for name in said if said[name] != said["apache"]} == set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import logging
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -12,19 +13,14 @@ from kafka import KafkaConsumer
 from tests.live.clients import keywords
 from tests.live.crew import Topic
 from tests.live.every_command import OF_ITS_OWN, commands_of_clusters
-from tests.live.logins import Login, every_command_works
-from tests.live.security import PLANTED, QUOTED_PASSWORD, QUOTED_USER
+from tests.live.logins import Login, every_command_works, member_reads, worker_works
+from tests.live.security import PLANTED, QUOTED_PASSWORD, QUOTED_USER, WAYS
 from tests.live.waiting import until
 
-from holdfast import Consumer, Worker
 from holdfast.members.clients.kafka import assignors as kafka_assignors
 
 _LOGIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _TOLD = base64.b64encode(f"\0{QUOTED_USER}\0{QUOTED_PASSWORD}".encode()).decode()
-
-
-def holds_no_secret(text: str) -> bool:
-    return PLANTED not in text and _TOLD not in text
 
 
 def test_every_command_that_takes_credentials_is_run_below() -> None:
@@ -51,42 +47,26 @@ def test_no_command_logs_the_password(broker, security, tmp_path: Path) -> None:
     assert "sasl.jaas.config = [hidden]" in java
 
 
-@pytest.fixture
-def login(broker, security) -> dict[str, object]:
-    """Settings of a member that logs in with the quoted password."""
-    quoted = {"sasl.username": QUOTED_USER, "sasl.password": QUOTED_PASSWORD}
-    return security.login(broker, "PLAIN", **quoted)
-
-
-@pytest.mark.broker
-def test_no_member_logs_the_password(broker, login, caplog) -> None:
-    topic = Topic(broker.bootstrap, 1, 1)
-    caplog.set_level(logging.DEBUG)
-    with Consumer({**login, "debug": "all"}) as consumer:
-        consumer.subscribe([topic.name])
-        got: list[object] = []
-        until(lambda: got.extend(consumer.poll(0.2)) or len(got) == 1, "a record", 90)
-    assert "SaslAuthenticateRequest [hidden]" in caplog.text
-    assert holds_no_secret(caplog.text)
-
-
-@pytest.mark.broker
-def test_no_worker_logs_the_password(login, caplog) -> None:
-    with caplog.at_level(logging.DEBUG), Worker(login, {"leader": 1}) as worker:
-        until(lambda: worker.owned, "it works", 90)
-    assert "SaslAuthenticateRequest [hidden]" in caplog.text
-    assert holds_no_secret(caplog.text)
-
-
-@pytest.mark.broker
-def test_a_stock_client_with_our_assignor_logs_no_password(broker, login, caplog) -> None:
-    topic = Topic(broker.bootstrap, 1, 1)
-    caplog.set_level(logging.DEBUG)
+def stock_reads(login: Login) -> None:
+    """Join with kafka-python's own consumer and our assignor, until there is a record."""
+    topic = Topic(login.plain, 1, 1)
     ours = [kafka_assignors.CooperativeSticky()]
-    words = keywords(login, is_original=True)
-    consumer = KafkaConsumer(topic.name, **words, partition_assignment_strategy=ours)
-    with closing(consumer):
-        until(lambda: consumer.partitions_for_topic(topic.name), "the topic's metadata")
-        until(lambda: consumer.poll(200), "a record", 90)
+    words = keywords({**login.member(), "auto.offset.reset": "earliest"}, is_original=True)
+    with closing(KafkaConsumer(topic.name, **words, partition_assignment_strategy=ours)) as one:
+        until(lambda: one.partitions_for_topic(topic.name), "the topic's metadata")
+        until(lambda: one.poll(200), "a record", 90)
+
+
+@pytest.mark.broker
+@pytest.mark.parametrize(
+    "joins", [partial(member_reads, name="consumer"), worker_works, stock_reads]
+)
+def test_no_member_logs_the_password(broker, security, caplog, joins) -> None:
+    quoted = {"sasl.username": QUOTED_USER, "sasl.password": QUOTED_PASSWORD}
+    config = {**WAYS["PLAIN"], **quoted, "ssl.ca.location": security.ca}
+    at = broker.bootstrap_of("PLAIN")
+    login = Login(broker.bootstrap, at, config, lambda: (PLANTED, _TOLD))
+    with caplog.at_level(logging.DEBUG):
+        joins(login)
     assert "SaslAuthenticateRequest [hidden]" in caplog.text
-    assert holds_no_secret(caplog.text)
+    assert not login.shown_in(caplog.text)

@@ -9,14 +9,11 @@ import pytest
 from tests.live.crew import (
     ConsumerThread,
     Held,
+    ThreadGroup,
     Topic,
-    account,
-    closing,
     commit_alone,
     commit_in,
     fresh,
-    overlaps,
-    spread,
     transaction,
 )
 from tests.live.polled import Stock
@@ -28,51 +25,48 @@ from holdfast.members.runtime.lags import BrokerLags
 pytestmark = pytest.mark.broker
 
 
-def committed(consumer_thread: ConsumerThread, topic: Topic) -> int:
+def committed(thread: ConsumerThread, topic: Topic) -> int:
     tps = [(topic.name, p) for p in range(topic.n_partitions)]
-    return sum(at or 0 for at in consumer_thread.consumer.committed(tps).values())
+    return sum(at or 0 for at in thread.consumer.committed(tps).values())
 
 
 def test_members_read_and_commit_while_a_round_waits_for_one_of_them(broker):
-    topic, group = Topic(broker.bootstrap, 4), fresh("group")
-    late = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    quick = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: spread([late, quick], topic), "two members share")
-    held = Held(late.consumer._runtime, actions.SendJoin)
-    joiner = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: held.n_held, "the round has begun, and waits")
-    until(lambda: quick.consumer.metrics().state == "PREPARING_REBALANCE", "the quick one joins")
-    generation = quick.consumer.generation
-    topic.produce(10)
-    until(lambda: account([late, quick], topic)[0] == 0, "both read on")
-    until(lambda: committed(quick, topic) == 40, "both commit")
-    assert quick.consumer.generation == generation
-    held.let_go()
-    consumer_threads = [late, quick, joiner]
-    until(lambda: spread(consumer_threads, topic), "three members share")
-    assert closing(consumer_threads) == {}
-    assert account(consumer_threads, topic) == (0, 0)
+    with ThreadGroup(broker.bootstrap, 4) as group:
+        late, quick = group.join(), group.join()
+        group.await_spread()
+        held = Held(late.consumer._session.runtime, actions.SendJoin)
+        group.join()
+        until(lambda: held.n_held, "the round has begun, and waits")
+        until(
+            lambda: quick.consumer.metrics().state == "PREPARING_REBALANCE", "the quick one joins"
+        )
+        generation = quick.consumer.generation
+        group.topic.produce(10)
+        group.await_read()
+        until(lambda: committed(quick, group.topic) == 40, "both commit")
+        assert quick.consumer.generation == generation
+        held.let_go()
+        group.await_spread()
+    assert group.account() == (0, 0)
 
 
 def test_a_partition_starts_after_the_open_transaction_that_commits_it(broker):
-    topic, group = Topic(broker.bootstrap, 1, 8), fresh("group")
-    producer = transaction(broker.bootstrap)
-    commit_in(producer, broker.bootstrap, group, topic.name, 6)
-    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    coordinator = consumer_thread.consumer._runtime.coordinator
-    asked, fetch = [], coordinator._fetch_committed
+    with ThreadGroup(broker.bootstrap, 1, 8) as group:
+        producer = transaction(broker.bootstrap)
+        commit_in(producer, broker.bootstrap, group.name, group.topic.name, 6)
+        thread = group.join()
+        coordinator = thread.consumer._session.runtime.coordinator
+        asked, fetch = [], coordinator._fetch_committed
 
-    def count(*request):
-        asked.append(request)
-        return fetch(*request)
+        def count(*request):
+            asked.append(request)
+            return fetch(*request)
 
-    coordinator._fetch_committed = count
-    until(lambda: len(asked) >= 3, "it asks again and again: the offset is not stable")
-    assert consumer_thread.read == []
-    producer.commit_transaction(60)
-    until(lambda: len(consumer_thread.read) == 2, "it reads what is left")
-    assert [offset for _, _, offset in consumer_thread.read] == [6, 7]
-    assert closing([consumer_thread]) == {}
+        coordinator._fetch_committed = count
+        until(lambda: len(asked) >= 3, "it asks again and again: the offset is not stable")
+        assert thread.read == []
+        producer.commit_transaction(60)
+        until(lambda: thread.offsets == [6, 7], "it reads what is left")
 
 
 def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topics(broker):
@@ -80,111 +74,89 @@ def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topic
 
     Under Design II: elsewhere the leader asks for a round as soon as it is back.
     """
-    topic, group = Topic(broker.bootstrap, 4), fresh("group")
-
-    def consumer_thread(name):
-        return ConsumerThread(
-            broker.bootstrap,
-            group,
-            [topic.name],
-            group_instance_id=name,
-            metadata_max_age_ms=300,
-            holdfast_policy="deferred",
-        ).start()
-
-    leader = consumer_thread("a")
-    until(lambda: len(leader.owns) == 4, "one member owns all")
-    follower = consumer_thread("b")
-    until(lambda: spread([leader, follower], topic), "two members share")
-    until(lambda: leader.consumer.generation == follower.consumer.generation, "settled")
-    assert leader.consumer.metrics().is_leader
-    generation, had = leader.consumer.generation, leader.owns
-    leader.stop(returns=True)
-    again = consumer_thread("a")
-    until(lambda: again.owns == had, "it has its partitions back")
-    assert (again.consumer.generation, again.consumer.metrics().is_leader) == (generation, True)
-    topic.grow(6)
-    until(lambda: spread([again, follower], topic), "the new partitions are shared")
-    assert again.consumer.generation > generation
-    assert closing([again, follower]) == {}
-    assert overlaps([leader, again, follower]) == []
+    config = {"metadata_max_age_ms": 300, "holdfast_policy": "deferred"}
+    with ThreadGroup(broker.bootstrap, 4, **config) as group:
+        leader = group.join(group_instance_id="a")
+        group.await_spread()
+        follower = group.join(group_instance_id="b")
+        group.await_spread()
+        until(lambda: leader.consumer.generation == follower.consumer.generation, "settled")
+        assert leader.consumer.metrics().is_leader
+        generation, had = leader.consumer.generation, leader.owns
+        leader.stop(returns=True)
+        again = group.join(group_instance_id="a")
+        until(lambda: again.owns == had, "it has its partitions back")
+        now = again.consumer
+        assert (now.generation, now.metrics().is_leader) == (generation, True)
+        group.topic.grow(6)
+        group.await_spread()
+        assert now.generation > generation
 
 
 def test_latest_begins_at_the_end(broker):
-    topic, group = Topic(broker.bootstrap, 1, 5), fresh("group")
-    consumer_thread = ConsumerThread(
-        broker.bootstrap, group, [topic.name], auto_offset_reset="latest"
-    ).start()
-    until(consumer_thread.consumer._adapter.has_begun, "it has begun")
-    topic.produce(2)
-    until(lambda: len(consumer_thread.read) == 2, "the new records")
-    assert [offset for _, _, offset in consumer_thread.read] == [5, 6]
-    assert closing([consumer_thread]) == {}
+    with ThreadGroup(broker.bootstrap, 1, 5, auto_offset_reset="latest") as group:
+        thread = group.join()
+        until(thread.consumer._session.adapter.has_begun, "it has begun")
+        group.topic.produce(2)
+        until(lambda: thread.offsets == [5, 6], "the new records")
 
 
 def test_a_partition_paused_in_its_callback_hands_nothing_out(broker):
-    topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
-    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name])
-    consumer_thread.on_assigned = lambda parts: consumer_thread.consumer.pause(
-        [p for p in parts if p.partition == 0]
-    )
-    consumer_thread.start()
-    until(lambda: len(consumer_thread.read) == 5, "the other partition is read")
-    assert {p for _, p, _ in consumer_thread.read} == {1}
-    consumer_thread.consumer.resume([(topic.name, 0)])
-    until(lambda: account([consumer_thread], topic) == (0, 0), "all is read, once")
-    assert closing([consumer_thread]) == {}
+    with ThreadGroup(broker.bootstrap, 2, 5) as group:
+        thread = group.consumer()
+        thread.on_assigned = lambda parts: thread.consumer.pause(
+            [p for p in parts if p.partition == 0]
+        )
+        thread.start()
+        until(lambda: len(thread.read) == 5, "the other partition is read")
+        assert {p for _, p, _ in thread.read} == {1}
+        thread.consumer.resume([(group.topic.name, 0)])
+        group.await_read()
+    assert group.account() == (0, 0)
 
 
 def test_an_offset_committed_in_the_callback_is_where_the_partition_starts(broker):
-    topic, group = Topic(broker.bootstrap, 1, 9), fresh("group")
-    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name])
-    consumer_thread.on_assigned = lambda parts: consumer_thread.consumer.commit(
-        {(p.topic, p.partition): 6 for p in parts}
-    )
-    consumer_thread.start()
-    until(lambda: len(consumer_thread.read) == 3, "what is left")
-    assert [offset for _, _, offset in consumer_thread.read] == [6, 7, 8]
-    assert closing([consumer_thread]) == {}
+    with ThreadGroup(broker.bootstrap, 1, 9) as group:
+        thread = group.consumer()
+        thread.on_assigned = lambda parts: thread.consumer.commit(
+            {(p.topic, p.partition): 6 for p in parts}
+        )
+        thread.start()
+        until(lambda: thread.offsets == [6, 7, 8], "what is left")
 
 
 def test_what_a_callback_of_the_close_commits_is_committed(broker):
-    topic, group = Topic(broker.bootstrap, 2, 5), fresh("group")
-    consumer_thread = ConsumerThread(
-        broker.bootstrap, group, [topic.name], enable_auto_commit=False
-    )
-    asked = []
+    with ThreadGroup(broker.bootstrap, 2, 5) as group:
+        thread, asked = group.consumer(enable_auto_commit=False), []
 
-    def revoked(partitions):
-        here, owned = consumer_thread.consumer, sorted(consumer_thread.consumer.assignment())
-        asked.append((owned, [here.position(tp) for tp in owned], here.committed(owned)))
-        here.commit()
-        asked.append(here.committed(owned))
+        def revoked(partitions):
+            here, owned = thread.consumer, sorted(thread.consumer.assignment())
+            asked.append((owned, [here.position(tp) for tp in owned], here.committed(owned)))
+            here.commit()
+            asked.append(here.committed(owned))
 
-    consumer_thread.on_partitions_revoked = revoked
-    consumer_thread.start()
-    until(lambda: len(consumer_thread.read) == 10, "all is read")
-    assert closing([consumer_thread]) == {}
-    both = [(topic.name, 0), (topic.name, 1)]
-    assert asked == [(both, [5, 5], dict.fromkeys(both)), dict.fromkeys(both, 5)]
-    after = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: len(after.owns) == 2, "the next owner")
-    assert committed(after, topic) == 10
-    assert closing([after]) == {}
+        thread.on_partitions_revoked = revoked
+        thread.start()
+        group.await_read()
+        thread.stop()
+        both = [(group.topic.name, 0), (group.topic.name, 1)]
+        assert asked == [(both, [5, 5], dict.fromkeys(both)), dict.fromkeys(both, 5)]
+        thread.recorder.clear()  # its own callback has noted no revocation
+        after = group.join()
+        group.await_spread()
+        assert committed(after, group.topic) == 10
 
 
 def test_what_is_logged_carries_group_member_and_generation(broker, caplog):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
     caplog.set_level(logging.INFO, "holdfast.member")
-    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name], client_id="me").start()
-    until(lambda: len(consumer_thread.owns) == 1, "an assignment")
-    records = [r for r in caplog.records if getattr(r, "group", None) == group]
-    rounds = [r for r in records if "gained 1" in r.getMessage()]
-    assert len(rounds) == 1
-    assert rounds[0].client_id == "me"
-    assert rounds[0].member_id == consumer_thread.consumer.member_id != ""
-    assert rounds[0].generation == consumer_thread.consumer.generation >= 1
-    assert closing([consumer_thread]) == {}
+    with ThreadGroup(broker.bootstrap, 1) as group:
+        thread = group.join(client_id="me")
+        group.await_spread()
+        records = [r for r in caplog.records if getattr(r, "group", None) == group.name]
+        (assigned,) = [r for r in records if "gained 1" in r.getMessage()]
+        assert assigned.client_id == "me"
+        assert assigned.member_id == thread.consumer.member_id != ""
+        assert assigned.generation == thread.consumer.generation >= 1
 
 
 # Lags
@@ -213,26 +185,20 @@ def test_the_ready_source_reads_lags_from_the_broker(broker):
             source.close()
 
 
-@pytest.mark.parametrize(
-    "strategy", [{"holdfast_policy": "eager"}, {"holdfast_policy": "deferred"}], ids=str
-)
-def test_lags_from_the_broker_decide_without_any_setting(broker, strategy):
+@pytest.mark.parametrize("policy", ["eager", "deferred"])
+def test_lags_from_the_broker_decide_without_any_setting(broker, policy):
     """By counts the second member would get neighbours; by lags it gets a large and a small one."""
-    topic, group = Topic(broker.bootstrap, 4), fresh("group")
-    lagging(broker, group, topic, [90, 80, 3, 1])
-    name = "lag" if strategy["holdfast_policy"] == "eager" else "lag-sticky"
     wanted = {
-        "partition_assignment_strategy": name,
+        "holdfast_policy": policy,
+        "partition_assignment_strategy": "lag" if policy == "eager" else "lag-sticky",
         "enable_auto_commit": False,
         "holdfast_lag_timeout_ms": 60_000,  # a broker that is late would be no reason to go without
-        **strategy,
     }
-    consumer_threads = [
-        ConsumerThread(broker.bootstrap, group, [topic.name], **wanted).start() for _ in range(2)
-    ]
-    until(lambda: spread(consumer_threads, topic), "two members share")
-    assert sorted(h.owns for h in consumer_threads) == [[0, 3], [1, 2]]
-    assert closing(consumer_threads) == {}
+    with ThreadGroup(broker.bootstrap, 4, **wanted) as group:
+        lagging(broker, group.name, group.topic, [90, 80, 3, 1])
+        one, other = group.join(), group.join()
+        group.await_spread()
+        assert sorted([one.owns, other.owns]) == [[0, 3], [1, 2]]
 
 
 # Our assignors in kafka-python's consumer

@@ -1,4 +1,4 @@
-"""Java members and holdfast's in one group; every member's event log shows who owned what."""
+"""Members of several clients in one group; every member's event log shows who owned what."""
 
 from __future__ import annotations
 
@@ -66,4 +66,30 @@ def test_leader_dies_and_the_other_kind_takes_over(broker, tmp_path):
         group.python("p2", OURS)
         group.await_balance()
         assert leaders(broker.bootstrap, group.group, group.topic) == {"j1", "p1", "j2"}
+        assert group.overlaps() == []
+
+
+POLICY = "own_policy:cooperative"
+
+
+def test_members_of_two_kinds_follow_a_policy_of_the_user(broker, tmp_path):
+    """kafka-python leads, then a member of ours does; a spare owns nothing before it is alone."""
+    with Crew(broker.bootstrap, 6, tmp_path) as group:
+
+        def wait_for(**sizes: int) -> None:
+            group.await_holdings(
+                lambda held: {name: len(own) for name, own in held.items()} == sizes, str(sizes)
+            )
+
+        group.python("p1", f'assignor("{POLICY}")')
+        wait_for(p1=6)
+        group.own("o1", POLICY)
+        wait_for(p1=3, o1=3)
+        group.own("s1", POLICY, group_instance_id="spare-1")
+        wait_for(p1=3, o1=3, s1=0)
+        assert set(group.led()) == {"p1"}
+        group.stop("p1")
+        wait_for(o1=6, s1=0)
+        group.stop("o1")
+        wait_for(s1=6)
         assert group.overlaps() == []

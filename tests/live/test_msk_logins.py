@@ -10,13 +10,20 @@ import logging
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from tests.cli.running import run
 from tests.live.all_clients import DROP_INS
 from tests.live.crew import fresh
-from tests.live.logins import Login, every_command_works, member_reads, worker_works, written
+from tests.live.logins import (
+    Login,
+    commands_work,
+    every_command_works,
+    member_reads,
+    worker_works,
+    written,
+)
 from tests.live.run_broker import ShortLived
 from tests.live.small_group import small_group
 from tests.local.programs import compiled
@@ -24,7 +31,7 @@ from tests.local.programs import compiled
 from holdfast.cluster import aws
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
-from holdfast.local.broker.broker import BrokerSettings
+from holdfast.local.broker import BrokerSettings
 from holdfast.local.jars import broker_jars, msk_jars
 
 pytestmark = [pytest.mark.broker, pytest.mark.every]
@@ -98,16 +105,8 @@ def test_a_worker_logs_in(login):
 
 def test_commands_log_in_with_javas_file(login, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_REGION", REGION)  # no broker's name has it
-    file = written(tmp_path, JAVAS)
-    with small_group(login.plain, group := fresh("group")):
-        lag = run("lag", "-b", login.at, "--command-config", str(file), "--group", group)
-        doctor = run("doctor", "-b", login.at, "--command-config", str(file), "--group", group)
-        check = run("config", "check", "-b", login.at, "--command-config", str(file))
-    assert lag.code == 0 and group in lag.out, lag.err
-    assert doctor.code == 0, doctor.err
-    assert check.code == 0, check.err
-    assert "with Amazon's jar" in check.out and f"AWS_MSK_IAM in {REGION}" in check.out
-    assert not login.shown_in(lag.out + lag.err + doctor.out + doctor.err + check.out)
+    checked = commands_work(replace(login, config=JAVAS), tmp_path)
+    assert "with Amazon's jar" in checked and f"AWS_MSK_IAM in {REGION}" in checked
 
 
 WRONG = {

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 from tests.cli.running import run
-from tests.live.crew import ConsumerThread, Topic, commit_in, fresh, spread, transaction
-from tests.live.crew import closing as stopped
+from tests.live.crew import ThreadGroup, commit_in, fresh, transaction
 from tests.live.kinds import CONSUMER, ask, tools
 from tests.live.waiting import until
 
@@ -60,23 +59,16 @@ def rows(*words):
 @pytest.fixture(scope="module")
 def lived(broker):
     """A group that works, and one whose commits were made in transactions."""
-    topic = Topic(broker.bootstrap, 6, 50)
-    groups = fresh("printed"), fresh("exact")
-    consumer_threads = [
-        ConsumerThread(broker.bootstrap, groups[0], [topic.name]).start() for _ in range(2)
-    ]
-    try:
-        until(lambda: spread(consumer_threads, topic), "three partitions each")
-        until(
-            lambda: sum(len(consumer_thread.read) for consumer_thread in consumer_threads) == 300,
-            "every record is read",
-        )
-        in_transactions(broker.bootstrap, groups[1], topic.name)
-        at = ("lag", "-b", broker.bootstrap, "--group", groups[0])
+    exact = fresh("exact")
+    with ThreadGroup(broker.bootstrap, 6, 50) as group:
+        group.join()
+        group.join()
+        group.await_spread()
+        group.await_read()
+        in_transactions(broker.bootstrap, exact, group.topic.name)
+        at = ("lag", "-b", broker.bootstrap, "--group", group.name)
         until(lambda: sum(r["lag"] or 0 for r in rows(*at)) == 0, "every commit")
-        yield groups, topic.name
-    finally:
-        assert stopped(consumer_threads) == {}
+        yield (group.name, exact), group.topic.name
 
 
 def records_of(dump, groups):

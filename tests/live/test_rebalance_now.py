@@ -1,4 +1,4 @@
-"""A rebalance in progress, by stock clients: `doctor -b` names whom the coordinator waits for.
+"""Rebalances of stock clients: whom the coordinator waits for, and the causes in its log.
 
 A stock member that works on a batch does not join again while another one joins. Its coordinator
 waits for it as long as max.poll.interval.ms allows; meanwhile no record shows the rebalance.
@@ -9,12 +9,14 @@ from __future__ import annotations
 import json
 import time
 from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import confluent_kafka
 import pytest
 from tests.cli.running import run
 from tests.live.crew import Topic, admin_of, fresh, group_of
+from tests.live.disturbed import left_by
 from tests.live.polled import StockMember
 from tests.live.waiting import until
 
@@ -150,3 +152,29 @@ def test_a_group_that_was_deleted_is_gone_and_one_that_never_was_is_too(broker):
     admin_of(bootstrap).delete_consumer_groups([group])[group].result(60)
     live = states.query(lambda _: True, [group]).of(group)
     assert (live.seen, live.is_gone) == (None, True)
+
+
+def test_causes_of_rebalances_are_stated(
+    broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(
+        "holdfast.fleet.pipeline.session.open_session"
+    )  # the pipeline runs in this process
+    bootstrap, group = broker.bootstrap, fresh("g")
+    topic = Topic(bootstrap, 2, 5, name=f"{group}-t")
+    with StockMember(bootstrap, group, topic.name, "stays"):
+        until(lambda: n_members(bootstrap, group) == 1, "the group's first member")
+        with StockMember(bootstrap, group, topic.name, "leaves"):
+            until(lambda: n_members(bootstrap, group) == 2, "the second member")
+        until(lambda: n_members(bootstrap, group) == 1, "the end of the second member")
+        left_by(bootstrap, group).dump(tmp_path / "dump")
+
+    def causes(*words: str) -> list[tuple[str, str]]:
+        source = ("--input", tmp_path / "dump", "--table", "rebalances", "--format", "json")
+        done = run("history", *source, *words)
+        assert done.code == 0, done.err
+        return [(row["cause"], row["cause_basis"]) for row in json.loads(done.out)["rows"]]
+
+    assert {basis for _, basis in causes()} == {"inferred"}
+    stated = causes("--broker-log", broker.log)
+    assert {("join", "stated"), ("leave", "stated")} <= set(stated), stated

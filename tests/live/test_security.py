@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import logging
-from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from tests.live.security import LOGIN, PASSWORD, USER
@@ -12,10 +11,8 @@ from tests.suites import further
 
 from holdfast import Consumer
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.cluster.connections import Connections
-from holdfast.errors import ConfigError, HoldfastError, SourceError
+from holdfast.errors import ConfigError, HoldfastError
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, kafka_options
-from holdfast.members.config.settings import Settings
 
 pytestmark = pytest.mark.broker
 
@@ -44,53 +41,6 @@ JAAS = (
     f'username="{USER}" password="{PASSWORD}";'
 )
 SCRAM = {"security.protocol": "SASL_SSL", "sasl.mechanism": "SCRAM-SHA-512"}
-WRONG = {
-    "password": ("SCRAM", {**SCRAM, **LOGIN, "sasl.password": "no"}, "refused the login"),
-    "CA": ("TLS", {"security.protocol": "SSL", "ssl.ca.location": "{wrong}"}, "ssl.ca.location"),
-    "no CA": ("TLS", {"security.protocol": "SSL", "ssl.ca.location": None}, "not trusted"),
-    "TLS to a plain port": ("", {"security.protocol": "SSL"}, "does not speak TLS"),
-    "TLS and login to a plain port": ("", {**SCRAM, **LOGIN}, "a listener for SASL_PLAINTEXT"),
-    "plain to a TLS port": ("TLS", {"security.protocol": "PLAINTEXT"}, "does it want TLS"),
-    "no login": ("SCRAM", {"security.protocol": "SSL"}, "wants a login"),
-    "no login wanted": ("TLS", {**SCRAM, **LOGIN}, "takes no login: security.protocol=SASL_SSL"),
-    "mechanism": (
-        "SCRAM",
-        {**SCRAM, **LOGIN, "sasl.mechanism": "PLAIN"},
-        "takes no login by PLAIN: it takes SCRAM-SHA-",
-    ),
-    "host": ("nowhere.invalid:9", {}, "no host is known as 'nowhere.invalid'"),
-    "port": ("127.0.0.1:1", {}, "nothing listens at 127.0.0.1:1"),
-}
-
-
-def of_a_command(at, config):
-    LiveCluster(bootstrap=at, config=config).check()
-
-
-def of_a_member(at, config):
-    own = {"bootstrap.servers": at, "group.id": "g", "request.timeout.ms": 3_000}
-    Connections(Settings.parse({**own, **config})).open()
-
-
-@pytest.mark.parametrize("connect", [of_a_member, of_a_command])
-def test_each_thing_that_may_be_wrong_is_told_apart(broker, security, connect):
-    """Side by side: a command tries for 5 s."""
-
-    def said(case):
-        listener, config, _ = WRONG[case]
-        at = listener if ":" in listener else broker.bootstrap_of(listener or "PLAINTEXT")
-        config = {"ssl.ca.location": security.ca, **config}
-        if config["ssl.ca.location"] == "{wrong}":
-            config["ssl.ca.location"] = security.wrong_ca
-        try:
-            connect(at, {key: value for key, value in config.items() if value is not None})
-        except SourceError as error:
-            return str(error)
-        return "nothing"
-
-    with ThreadPoolExecutor(len(WRONG)) as pool:
-        found = dict(zip(WRONG, pool.map(said, WRONG), strict=True))
-    assert {case: text for case, text in found.items() if WRONG[case][2] not in text} == {}
 
 
 def test_a_protocol_that_there_is_not_is_refused_before_anything_connects(broker):

@@ -6,13 +6,16 @@ See :mod:`tests.live.all_clients`.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from concurrent.futures import Future
 from contextlib import ExitStack
 
 import pytest
-from tests.live.all_clients import COOPERATIVE, DROP_INS, MANUAL, Stage, sentence
+from tests.live.all_clients import COOPERATIVE, DROP_INS, MANUAL, WITH_KEYWORDS, Stage, sentence
 from tests.live.event_recorder import EventRecorder
+from tests.live.waiting import until
+from tests.suites import further
 
 pytestmark = pytest.mark.broker
 NOT_OWNED = {
@@ -139,7 +142,7 @@ def test_a_member_begins_once_a_broker_is_back(broker, cut, is_original):
         stages = [Stage(broker.bootstrap, name, is_original=is_original) for name in names]
         members = []
         for stage in stages:
-            stack.callback(stage.close)
+            stack.enter_context(stage)
             topic = stage.topic(1, 1)
             stage.bootstrap = f"127.0.0.1:{cut.port}"
             members.append((stage, topic, stage.alone(topic), stage.alone(topic)))
@@ -161,3 +164,30 @@ def test_a_member_begins_once_a_broker_is_back(broker, cut, is_original):
             cut.mend()
         for stage, _, one, _ in members:
             assert stage.read(one, 1) == [(0, 0)]
+
+
+@pytest.mark.parametrize("client", further(["confluent", "aiokafka", "kafka", "consumer"]))
+def test_a_leader_names_the_key_that_tells_processes_of_one_host_apart(broker, caplog, client):
+    keys = {"holdfast.policy": "deferred"}
+    wanted = "one client.id:", "Set holdfast.location,"
+    if client in WITH_KEYWORDS:
+        wanted = tuple(text.replace(".", "_") for text in wanted)
+
+    def told():
+        return [r.getMessage() for r in caplog.records if "one host name" in r.getMessage()]
+
+    with caplog.at_level(logging.WARNING, "holdfast.member"):
+        with Stage(broker.bootstrap, client) as apart:
+            topic = apart.topic(2)
+            first = apart.member(topic, **keys, holdfast_location="first")
+            apart.share(topic, first, apart.member(topic, **keys, holdfast_location="second"))
+            assert not told()
+        with Stage(broker.bootstrap, client) as alike:
+            topic = alike.topic(3)
+            members = [alike.owner(topic, **keys)]
+            for _ in range(2):
+                members.append(alike.member(topic, **keys))
+                alike.until(lambda: all(m.owns() for m in members), "each owns some", *members)
+            until(told, "a warning")
+            (said,) = told()
+            assert all(text in said for text in wanted)

@@ -7,7 +7,7 @@ import time
 from collections import Counter
 
 import pytest
-from tests.live.crew import QUICK, ConsumerThread, Topic, closing, fresh
+from tests.live.crew import QUICK, ThreadGroup, fresh
 from tests.live.processes import Crew
 from tests.live.waiting import until
 from tests.suites import further
@@ -225,17 +225,16 @@ def test_a_worker_that_was_fenced_says_why(broker):
 
 
 def test_a_worker_in_a_group_of_consumers_is_refused_plainly(broker):
-    topic, group = Topic(broker.bootstrap, 1), fresh("group")
-    consumer_thread = ConsumerThread(broker.bootstrap, group, [topic.name]).start()
-    until(lambda: len(consumer_thread.owns) == 1, "a consumer is in the group")
-    desk = Desk(broker, group, {"shard": 1}).start()
-    with pytest.raises(RemoteProtocolError, match="protocol type") as caught:
-        desk.worker.run(60)
-    assert caught.value.error_code == 23
-    with pytest.raises(RemoteProtocolError):
-        desk.worker.owned  # noqa: B018
-    desk.worker.close()
-    assert closing([consumer_thread]) == {}
+    with ThreadGroup(broker.bootstrap, 1) as group:
+        group.join()
+        group.await_spread()
+        desk = Desk(broker, group.name, {"shard": 1}).start()
+        with pytest.raises(RemoteProtocolError, match="protocol type") as caught:
+            desk.worker.run(60)
+        assert caught.value.error_code == 23
+        with pytest.raises(RemoteProtocolError):
+            desk.worker.owned  # noqa: B018
+        desk.worker.close()
 
 
 QUICK_END = {"session_timeout_ms": 3_000, "heartbeat_interval_ms": 300}

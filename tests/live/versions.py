@@ -23,8 +23,7 @@ from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 from tests.cli.running import run
 from tests.live.chaos import cluster
-from tests.live.crew import ConsumerThread, Topic, admin_of, fresh, spread
-from tests.live.crew import closing as stopped
+from tests.live.crew import ThreadGroup, admin_of, fresh
 from tests.live.cut import Cut
 from tests.live.every_command import CODES, run_all
 from tests.live.faults import ONE_BROKER, fire
@@ -36,7 +35,7 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.reading import read_tables
 from holdfast.local import jars
-from holdfast.local.broker.broker import Broker
+from holdfast.local.broker import Broker
 
 CLIENTS = "consumer+confluent+aiokafka+kafka"
 FAULTS = ("rolling bounce", "kill -9, back at once", "kill -9 two")
@@ -96,20 +95,14 @@ class Kafka:
 
 def commands(bootstrap: str, folder: Path) -> None:
     """The commands that read a cluster, while a group is at work on it."""
-    topic = Topic(bootstrap, 6, 50)
-    group = fresh("watched")
-    consumer_threads = [ConsumerThread(bootstrap, group, [topic.name]).start() for _ in range(3)]
-    try:
-        until(lambda: spread(consumer_threads, topic), "two partitions each")
-        until(
-            lambda: sum(len(consumer_thread.read) for consumer_thread in consumer_threads) == 300,
-            "every record is read",
-        )
-        wanted = {(topic.name, partition): 50 for partition in range(6)}
-        until(lambda: Kafka(bootstrap, group).committed == wanted, "every record is committed")
-        compare(bootstrap, group, folder)
-    finally:
-        assert stopped(consumer_threads) == {}
+    with ThreadGroup(bootstrap, 6, 50) as group:
+        for _ in range(3):
+            group.join()
+        group.await_spread()
+        group.await_read()
+        wanted = {(group.topic.name, partition): 50 for partition in range(6)}
+        until(lambda: Kafka(bootstrap, group.name).committed == wanted, "every record is committed")
+        compare(bootstrap, group.name, folder)
 
 
 def compare(bootstrap: str, group: str, folder: Path) -> None:

@@ -184,4 +184,4 @@ def test_spark_gets_javas_names():
 def test_a_misspelt_login_of_a_command_is_refused():
     """Left out, it would connect in plain text."""
     with pytest.raises(ConfigError, match=r"did you mean 'security\.protocol'"):
-        client_settings("a:1", {"securty.protocol": "SASL_SSL"})
+        client_settings("a:1", {"securty.protocol": "SASL_SSL"}, 1)

@@ -19,6 +19,7 @@ from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.session.membership import Membership
 
+SESSION = "holdfast.members.clients.librdkafka.consumer_session"
 A, B = ("t", 0), ("t", 1)
 LOST = "t-0 had been lost since"
 FENCED = RemoteProtocolError("fenced", error_code=ErrorCode.FENCED_INSTANCE_ID)
@@ -28,8 +29,8 @@ FENCED = RemoteProtocolError("fenced", error_code=ErrorCode.FENCED_INSTANCE_ID)
 def make(monkeypatch):
     """Make a consumer whose member owns t-0, at offset 4, and whose hands are in memory."""
     unconnected = partial(Membership, connect=lambda _: None)
-    monkeypatch.setattr("holdfast.members.consumer.Membership", unconnected)
-    monkeypatch.setattr("holdfast.members.consumer.ConsumerAdapter", FakeAdapter)
+    monkeypatch.setattr(f"{SESSION}.Membership", unconnected)
+    monkeypatch.setattr(f"{SESSION}.ConsumerAdapter", FakeAdapter)
     monkeypatch.setattr(
         "holdfast.members.runtime.member_runtime.MemberRuntime",
         lambda _settings, _assignors, session, _connections: Member(session),

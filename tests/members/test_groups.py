@@ -9,8 +9,8 @@ import pytest
 from kafka.protocol.broker_version_data import BrokerVersionData
 from tests.members.fake_connections import FakeConnections
 
-from holdfast.cluster.groups import DESCRIBED_BY, GroupQuestions, GroupType, Position
-from holdfast.cluster.messages import request_class
+from holdfast.cluster.group_messages import request_class
+from holdfast.cluster.groups import DESCRIBED, GroupQuestions, GroupType, Position
 from holdfast.cluster.versions import GROUP_REQUESTS, REQUESTS
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
@@ -138,7 +138,7 @@ def test_members_of_groups_that_brokers_assign_read_what_they_are_given(kind):
     (found,) = questions(brokers).members(kind, ["g"]).result()
     assert found.subscribed is None
     brokers.asked.pop()
-    assert brokers.asked == [(DESCRIBED_BY[kind], 2)]
+    assert brokers.asked == [(DESCRIBED[kind].request, 2)]
 
 
 def test_a_group_that_moves_is_asked_about_at_its_new_coordinator():

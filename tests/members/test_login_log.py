@@ -78,7 +78,8 @@ def test_settings_are_logged_without_their_secrets(caplog: pytest.LogCaptureFixt
                     "sasl.mechanism": "PLAIN",
                     "sasl.jaas.config": jaas,
                 },
-            )
+                1_000,
+            )[0]
         ),
         "ssl_password": secret,
         "sasl_oauth_token_provider": secret,

@@ -39,18 +39,6 @@ def test_columns_agree_with_the_scalar_rule(rows: list[tuple[int, int, int]], re
     ]
 
 
-def test_a_commit_outside_the_partition_is_clamped() -> None:
-    begin, end = column(10, 10), column(20, 20)
-    assert lag_of_columns(begin, end, column(3, 99), "latest").tolist() == [10, 0]
-
-
-def test_without_a_commit_latest_is_0_and_all_else_everything() -> None:
-    begin, end, none = column(10), column(20), column(NO_COMMIT)
-    assert lag_of_columns(begin, end, none, "latest").tolist() == [0]
-    assert lag_of_columns(begin, end, none, "earliest").tolist() == [10]
-    assert lag_of_columns(begin, end, none, "anything").tolist() == [10]
-
-
 def test_an_end_before_its_beginning_is_refused_with_its_index() -> None:
     with pytest.raises(ModelError, match=r"end\[1\]: 9 is before the beginning 10"):
         lag_of_columns(column(0, 10), column(1, 9), column(0, 0), "latest")

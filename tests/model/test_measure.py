@@ -13,7 +13,7 @@ from tests.strategies import snapshots
 
 from holdfast.core.model import measure
 from holdfast.core.model.assignment import Assignment
-from holdfast.core.model.columns import NO_OWNER
+from holdfast.core.model.columns import I64, NO_OWNER
 from holdfast.core.model.group import Group
 from holdfast.errors import ModelError
 
@@ -113,3 +113,90 @@ def test_an_assignment_is_valid_or_refused(owner: list[int], text: str) -> None:
         Assignment(group=group, owner=np.array(owner, np.int32))
     fine = Assignment(group=group, owner=np.array([NO_OWNER, 0], np.int32))
     assert fine.to_dict() == {"a": {"t": [1]}, "b": {}}
+
+
+# Numbers about many generations: each row as that of one assignment, or as by trying all
+
+Row = list[tuple[int, int]]
+rows = st.lists(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=5), max_size=4)
+"""For each generation: load and partitions owned before of each member."""
+
+
+def columns(generations: list[Row]) -> tuple[I64, I64, I64]:
+    """Load, owned before and row of every member."""
+    flat = [(load, before, row) for row, one in enumerate(generations) for load, before in one]
+    load, before, row = np.array(flat, np.int64).reshape(-1, 3).T
+    return load, before, row
+
+
+@given(rows)
+def test_balance_scores_are_those_of_each_generation_alone(generations: list[Row]) -> None:
+    load, _, row = columns(generations)
+    alone = [measure.balance_score(np.array([n for n, _ in one], np.int64)) for one in generations]
+    assert measure.balance_scores(load, row, len(generations)).tolist() == alone
+
+
+@given(rows)
+def test_needed_moves_are_the_least_of_all_ways_to_be_even(generations: list[Row]) -> None:
+    load, before, row = columns(generations)
+    known = [sum(owned for _, owned in one) + 3 for one in generations]  # 3 of members that went
+    found = measure.needed_moves(load, before, row, np.array(known, np.int64))
+    assert found.tolist() == [n - most_kept(one) for n, one in zip(known, generations, strict=True)]
+
+
+def most_kept(members: Row) -> int:
+    """Try everybody for the partition more that some have."""
+    if not members:
+        return 0
+    share, extra = divmod(sum(load for load, _ in members), len(members))
+    return max(
+        sum(min(owned, share + (m in more)) for m, (_, owned) in enumerate(members))
+        for more in combinations(range(len(members)), extra)
+    )
+
+
+def test_kept_share_is_not_a_number_where_nothing_was_owned() -> None:
+    share = measure.kept_portion(np.array([3, 0, 0], np.int64), np.array([1, 2, 0], np.int64))
+    assert share[:2].tolist() == [0.75, 0.0]
+    assert np.isnan(share[2])
+
+
+# Agreements, from 0 to 1, of a replay with what happened
+
+amounts = st.floats(0, 1e9)
+words = st.lists(st.sampled_from("abc"), max_size=12)
+
+
+def textbook(left, right):
+    table = [[0] * (len(right) + 1) for _ in range(len(left) + 1)]
+    for i, x in enumerate(left):
+        for j, y in enumerate(right):
+            table[i + 1][j + 1] = (
+                table[i][j] + 1 if x == y else max(table[i][j + 1], table[i + 1][j])
+            )
+    return table[-1][-1]
+
+
+@given(left=words, right=words)
+def test_common_subsequence_is_that_of_the_textbook(left, right):
+    assert measure.common_subsequence(left, right) == textbook(left, right)
+    value = measure.agreement_of_sequences(left, right)
+    assert 0 <= value <= 1 and (value == 1) == (left == right)
+
+
+@given(left=amounts, right=amounts)
+def test_counts_agree_both_ways_and_fully_only_when_equal(left, right):
+    value = measure.agreement_of_counts(left, right)
+    assert 0 < value <= 1 and value == measure.agreement_of_counts(right, left)
+    assert value == 1 or left != right
+
+
+def test_examples():
+    assert measure.agreement_of_counts(0, 1) == 0.5 and measure.agreement_of_counts(40, 40) == 1
+    assert measure.agreement_of_counts(3, 7) == 0.5
+    assert measure.agreement_of_sequences("abcd", "abd") == pytest.approx(6 / 7)
+
+
+def test_fidelity_is_the_worst_that_is_known():
+    assert measure.fidelity([1.0, None, 0.4]) == 0.4
+    assert measure.fidelity([None, None]) is None

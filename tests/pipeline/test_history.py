@@ -10,7 +10,7 @@ from tests.pipeline.local import rows
 
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import run
-from holdfast.fleet.pipeline.batches.views import register_views
+from holdfast.fleet.pipeline.frames import register_views
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST

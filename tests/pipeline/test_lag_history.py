@@ -10,8 +10,7 @@ from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.columns.holdable import moment_text
 from holdfast.fleet.tables.folder.delta_log import DataFile
-from holdfast.fleet.tables.folder.maintenance import merge
-from holdfast.fleet.tables.folder.thinning import KEPT_S, expired, resolution_s
+from holdfast.fleet.tables.folder.maintenance import KEPT_S, expired, merge, resolution_s
 from holdfast.fleet.tables.reading import Tables
 
 S_US, MINUTE_S, HOUR_S, DAY_S = 1_000_000, 60, 3_600, 86_400

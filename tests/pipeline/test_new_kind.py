@@ -14,7 +14,7 @@ from holdfast.core.kinds import ACTIVE, Given, GroupKind, GroupType, Words, list
 from holdfast.errors import WireError
 from holdfast.fleet.analysis.findings.finding import describe
 from holdfast.fleet.analysis.group.group_history import read_group
-from holdfast.fleet.pipeline.plan.run import plan
+from holdfast.fleet.pipeline.plan import plan
 from holdfast.fleet.pipeline.replay.trace_builder import traces
 from holdfast.fleet.report.drawing.sections import group_figures
 from holdfast.fleet.report.metrics import exposition

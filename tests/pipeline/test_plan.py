@@ -19,11 +19,18 @@ from holdfast.core.assignors.own import assignor
 from holdfast.core.assignors.registry import ASSIGNORS, assign
 from holdfast.core.model.limits import MOST_PARTITIONS
 from holdfast.errors import ConfigError, SourceError
+from holdfast.fleet.pipeline import plan as plans
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.pipeline.plan import run as plans
-from holdfast.fleet.pipeline.plan.rows import FLEET, Fleet, fleet_rows, topics_of
-from holdfast.fleet.pipeline.plan.run import group_of, plan, plan_rows
+from holdfast.fleet.pipeline.plan import (
+    FLEET,
+    Fleet,
+    fleet_rows,
+    group_of,
+    plan,
+    plan_rows,
+    topics_of,
+)
 from holdfast.members.config.own_assignors import resolve_for_command
 
 

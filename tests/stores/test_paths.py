@@ -18,8 +18,8 @@ from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.reading import open_tables, read_tables
 from holdfast.fleet.tables.storage.clients import reason_of
 from holdfast.fleet.tables.storage.disk import LocalFileSystem
-from holdfast.fleet.tables.storage.paths import RemotePath, file_system_of, local_path, storage_path
-from holdfast.fleet.tables.storage.remote import HdfsFileSystem, ObjectFileSystem
+from holdfast.fleet.tables.storage.paths import file_system_of, local_path, storage_path
+from holdfast.fleet.tables.storage.remote import HdfsPath, ObjectPath
 
 JOBS = Path(__file__).parents[2] / "jobs"
 
@@ -35,12 +35,12 @@ JOBS = Path(__file__).parents[2] / "jobs"
         ("file:/a", Path("/a")),
         ("FILE://localhost/a", Path("/a")),
         (Path("file:///a"), Path("/a")),
-        ("s3://bucket/a//b/", RemotePath("s3://bucket", "a/b")),
-        ("s3a://bucket/a%20b?c", RemotePath("s3://bucket", "a%20b?c")),
-        ("gs://bucket", RemotePath("gs://bucket")),
-        ("hdfs://h:8020/a", RemotePath("hdfs://h:8020", "a")),
-        ("abfss://c@a.dfs.core.windows.net/x", RemotePath("abfss://c@a.dfs.core.windows.net", "x")),
-        (RemotePath("s3://b", "a"), RemotePath("s3://b", "a")),
+        ("s3://bucket/a//b/", ObjectPath("s3://bucket", "a/b")),
+        ("s3a://bucket/a%20b?c", ObjectPath("s3://bucket", "a%20b?c")),
+        ("gs://bucket", ObjectPath("gs://bucket")),
+        ("hdfs://h:8020/a", HdfsPath("hdfs://h:8020", "a")),
+        ("abfss://c@a.dfs.core.windows.net/x", ObjectPath("abfss://c@a.dfs.core.windows.net", "x")),
+        (ObjectPath("s3://b", "a"), ObjectPath("s3://b", "a")),
     ],
 )
 def test_storage_paths(named, path):
@@ -51,10 +51,10 @@ def test_storage_paths(named, path):
     ("named", "kind"),
     [
         ("/a/b", LocalFileSystem),
-        ("s3://bucket/a", ObjectFileSystem),
-        ("gs://bucket", ObjectFileSystem),
-        ("abfss://c@a.dfs.core.windows.net/x", ObjectFileSystem),
-        ("hdfs://h:8020/a", HdfsFileSystem),
+        ("s3://bucket/a", ObjectPath),
+        ("gs://bucket", ObjectPath),
+        ("abfss://c@a.dfs.core.windows.net/x", ObjectPath),
+        ("hdfs://h:8020/a", HdfsPath),
     ],
 )
 def test_a_kind_of_storage_is_one_class(named, kind):

@@ -12,7 +12,7 @@ from tests.report.served import bounced, quiet
 from tests.tables.compacted import ROWS, bytes_read, compacted_fleet, folder_bytes
 
 from holdfast.fleet.analysis.source_times import window_end_ms
-from holdfast.fleet.pipeline.plan.rows import fleet_rows, topics_of
+from holdfast.fleet.pipeline.plan import fleet_rows, topics_of
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables

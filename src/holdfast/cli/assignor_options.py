@@ -37,13 +37,7 @@ AssignorOptions = Annotated[
 
 
 def split_names(text: str, option: str) -> list[str]:
-    """Return the names of an option that takes several, separated by commas; each once.
-
-    Raises
-    ------
-    ConfigError
-        There is no name.
-    """
+    """Return the names of an option that takes several, each once; ConfigError without one."""
     if not (names := [name for part in text.split(",") if (name := part.strip())]):
         raise ConfigError(
             f"{option} {text!r}: expected names of assignors, policies or delays, such as a,b"
@@ -52,12 +46,9 @@ def split_names(text: str, option: str) -> list[str]:
 
 
 def parse_assignor(text: str) -> Named:
-    """Return an assignor of the registry, or the user's own.
+    """Return an assignor of the registry, or the user's own ``module:function``.
 
-    Raises
-    ------
-    ConfigError
-        The name is unknown; the module or function is missing; the object is not an assignor.
+    Raise ConfigError if the name is unknown, or names no assignor.
     """
     if ":" not in text:
         return find(text).name
@@ -69,13 +60,7 @@ def parse_assignor(text: str) -> Named:
 
 
 def parse_policy(text: str) -> PolicyInfo:
-    """Return the user's own policy, ``module:function``.
-
-    Raises
-    ------
-    ConfigError
-        The module or function is missing; the object is not a policy.
-    """
+    """Return the user's own policy, ``module:function``; raise ConfigError if it is none."""
     import_from_here()
     from holdfast.members.config.own_assignors import policy_named_by
 

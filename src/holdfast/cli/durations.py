@@ -64,10 +64,7 @@ def above_zero_s(text: str, name: str) -> float:
 def named_durations_ms(entries: Iterable[str], names: Collection[str], flag: str) -> dict[str, int]:
     """Return the ``NAME=DURATION`` entries of a repeatable option, by name, in ms.
 
-    Raises
-    ------
-    ConfigError
-        A name is unknown, or a value is not a duration.
+    Raise ConfigError for an unknown name or a value that is not a duration.
     """
     found = {}
     for entry in entries:
@@ -88,10 +85,7 @@ def format_duration(ms: int) -> str:
 def parse_moment_us(text: str, name: str, now_us: int | None = None) -> int:
     """Return microseconds since 1970 of ``2026-11-22T10:00``, ``2026-11-22`` or ``2h ago``.
 
-    Raises
-    ------
-    ConfigError
-        The text is none of the forms above.
+    Raise ConfigError for any other text.
     """
     try:
         found = datetime.fromisoformat(text.strip())
@@ -117,15 +111,8 @@ def read_window(
 ) -> tuple[int | None, int | None]:
     """Return the two ends of ``--since`` and ``--until``, in microseconds since 1970.
 
-    Parameters
-    ----------
-    now_us : int, optional
-        The moment that a duration counts back from; by default the clock's time.
-
-    Raises
-    ------
-    ConfigError
-        One is not a moment, or the first comes after the last.
+    A duration counts back from ``now_us``, by default from the clock's time. Raise ConfigError if
+    one end is not a moment, or the first comes after the last.
     """
     low = None if since is None else parse_moment_us(since, "--since", now_us)
     high = None if until is None else parse_moment_us(until, "--until", now_us)
@@ -135,12 +122,9 @@ def read_window(
 
 
 def window_begin(since: str | None, default: str | None = None) -> Since | None:
-    """Return a function from the end of a window to its beginning; None for all time.
+    """Return a function from the end of a window to its beginning, in ms; None for all time.
 
-    Raises
-    ------
-    ConfigError
-        ``--since`` is not a moment.
+    Raise ConfigError if ``--since`` is not a moment.
     """
     text = since or default
     if text is None:

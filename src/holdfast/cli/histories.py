@@ -22,7 +22,7 @@ from holdfast.fleet.tables.columns.names import means
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.fleet.pipeline.batches.history import History
-    from holdfast.fleet.pipeline.ingest.offsets_topic import Feed
+    from holdfast.fleet.pipeline.ingest.polled_feed import Feed
     from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
     from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction
@@ -61,14 +61,8 @@ def report_notes(
 ) -> None:
     """Report how many records of a batch do not parse, or have an unknown type.
 
-    Parameters
-    ----------
-    among : str
-        Text before "records": "of 9", "of the batch's".
-    note : callable
-        Prints a line.
-    share, logs : bool
-        Report records of ``__share_group_state``, and of broker logs, too.
+    ``among`` is the text before "records". With ``share`` and ``logs``, report records of
+    ``__share_group_state``, and of broker logs, too.
     """
     n_bad = batch.rows.get("bad_records", 0)
     if n_bad:
@@ -135,6 +129,7 @@ def make_history(
     ``dump`` is what was made of a ``source`` that is a text.
     ``before`` is called once a cluster has answered, before its records are read.
     """
+    from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
     from holdfast.fleet.pipeline.batches.history import check_target
     from holdfast.fleet.pipeline.batches.history import run as rebuild
     from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -149,9 +144,7 @@ def make_history(
 
     with ExitStack() as stack:
         if source_options.source is None:
-            cluster = live_cluster(
-                str(source_options.bootstrap), source_options.command_config, source_options.timeout
-            )
+            cluster = cluster_of(source_options)
             cluster.check()
             if before is not None:
                 before()
@@ -164,7 +157,8 @@ def make_history(
             where = dump = dump or Dump.open(source_options.source)
             check_logs(broker_logs)
             dump.check_read()
-            note(f"reading {source_options.source}{_if_polled(dump)}")
+            polled = f", a poll of coordinators: {NOT_KNOWN_BY_POLLS}" if dump.is_polled else ""
+            note(f"reading {source_options.source}{polled}")
             shown = bar(dump.n_records())
             session = stack.enter_context(session_of(source_options.engine, shown, note=note))
             known = dump.group_names
@@ -184,27 +178,12 @@ def make_history(
     return made
 
 
-def _if_polled(dump: Dump) -> str:
-    """Return what is to be known about a dump of polls; else empty."""
-    from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
-
-    return f", a poll of coordinators: {NOT_KNOWN_BY_POLLS}" if dump.is_polled else ""
-
-
 def check_groups(
     made: Any, groups: Sequence[str], note: Any, known: Callable[[], Collection[str]] = tuple
 ) -> None:
-    """Report names and patterns of ``--group`` without a match.
+    """Report names and patterns of ``--group`` without a match; SourceError if none has one.
 
-    Parameters
-    ----------
-    known : callable
-        Returns the names of every group of the source; called if a match is missing.
-
-    Raises
-    ------
-    SourceError
-        The source has none of the groups.
+    ``known`` returns the names of every group of the source; it is called if a match is missing.
     """
     if not groups:
         return
@@ -238,10 +217,7 @@ def refuse_unknown(groups: Sequence[str], known: Collection[str]) -> None:
 def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> LiveCluster:
     """Return a cluster with the client properties of ``--command-config``; send no request yet.
 
-    Raises
-    ------
-    ConfigError, SourceError
-        The timeout is not a duration; the file cannot be read.
+    Raise ConfigError if the timeout is not a duration, SourceError if the file cannot be read.
     """
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.cluster.credentials import PROVIDER
@@ -254,6 +230,13 @@ def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> L
     if wait_ms <= 0:
         raise ConfigError(f"--timeout: found {timeout!r}, expected a duration above 0")
     return LiveCluster(bootstrap=bootstrap, config=config, timeout_ms=wait_ms)
+
+
+def cluster_of(source_options: options.SourceOptions) -> LiveCluster:
+    """Return the cluster that a command line named."""
+    return live_cluster(
+        str(source_options.bootstrap), source_options.command_config, source_options.timeout
+    )
 
 
 def check_logs(logs: Sequence[Path]) -> None:
@@ -327,10 +310,7 @@ def _count_readable(
 ) -> int | None:
     """Return the number of records to read; None if coordinators are to be polled instead.
 
-    Parameters
-    ----------
-    is_new : bool
-        Whether no tables are continued; those with records of the topic continue with the topic.
+    ``is_new``: no tables are continued; those with records of the topic continue with the topic.
     """
     from holdfast.cluster.groups_now import has_unrecorded_groups
     from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS

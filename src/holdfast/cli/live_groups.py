@@ -58,15 +58,12 @@ def live_lag(
 
     Parameters
     ----------
-    groups : sequence of str
-        Names or patterns; empty: all.
-    all_groups : bool
-        Include the groups of Spark's connector.
+    groups, all_groups
+        Names or patterns, or none for all; include the groups of Spark's connector.
     reset : str
         ``auto.offset.reset`` of a partition without a commit.
     note : callable
-        Called with each name that no group has, and with what coordinators and leaders do not
-        report.
+        Called with each name that no group has, and with what is not reported, and why.
     over_s : float, optional
         Query twice, this many seconds apart, to measure how fast lags change.
 
@@ -96,19 +93,14 @@ def live_lag(
     if over_s is not None:
         time.sleep(over_s)
         earlier = found
-        found = _query_again(cluster, chosen)
+        # Of the groups that still exist.
+        found = groups_now(cluster, lambda known: [group for group in chosen if group in known])
+        assert found is not None, "they were chosen"
         seconds = (found.taken_at_us - earlier.taken_at_us) / 1e6
         rows = [*with_slopes(lag_rows(found, reset), rows, seconds)]
     for text in not_known(found):
         note(text)
     return rows
-
-
-def _query_again(cluster: LiveCluster, groups: Sequence[str]) -> GroupsNow:
-    """Query the groups that still exist."""
-    found = groups_now(cluster, lambda known: [group for group in groups if group in known])
-    assert found is not None, "they were chosen"
-    return found
 
 
 def not_known(found: GroupsNow) -> Iterator[str]:
@@ -187,7 +179,7 @@ def with_slopes(
 ) -> Iterator[dict[str, Any]]:
     """Yield rows of ``lag`` with their rate of change since an earlier moment.
 
-    The rules are those of :mod:`holdfast.fleet.pipeline.history.lag_slope`.
+    The rules are those of :mod:`holdfast.fleet.pipeline.history.lag`.
     """
     before = {(row["group"], row["topic"], row["partition"]): row for row in earlier}
     for row in rows:
@@ -275,14 +267,7 @@ def _seconds(row: dict[str, Any], found: GroupsNow) -> dict[str, Any]:
 class GroupStatePoller:
     """Queries coordinators repeatedly, and knows since when groups rebalance.
 
-    Parameters
-    ----------
-    groups : sequence of str
-        Names or patterns; empty: all.
-    all_groups : bool
-        Include the groups of Spark's connector.
-    note : callable
-        Called with each failure, once.
+    It asks for the groups as :func:`live_lag` does, and notes each failure once.
     """
 
     def __init__(
@@ -307,10 +292,7 @@ class GroupStatePoller:
     ) -> LiveGroups:
         """Query all states, and the members of some groups; keep what was known before.
 
-        Parameters
-        ----------
-        known : collection of str
-            Groups to check for deletion.
+        ``known`` has groups to check for deletion.
         """
         try:
             seen = states_now(self._cluster, self._chosen, describe=describe, known=known)

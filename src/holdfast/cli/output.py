@@ -106,18 +106,8 @@ def _note_of_table(message: str) -> None:
 def track(items: Iterable[T], total: int | None, what: str, *, quiet: bool = False) -> Iterator[T]:
     """Pass items on, with a progress bar on stderr: count, speed and time left.
 
-    Silent if stderr is not a terminal; shown after two seconds, removed at the end.
-
-    Parameters
-    ----------
-    items : iterable
-        Items to work on, one by one.
-    total : int or None
-        Number of items; None if unknown.
-    what : str
-        A plural, such as ``groups``.
-    quiet : bool
-        Show no bar.
+    Silent if stderr is not a terminal; shown after two seconds, removed at the end. ``what`` is a
+    plural, such as ``groups``; ``total`` is None if unknown.
     """
     if quiet or not sys.stderr.isatty():
         yield from items
@@ -155,14 +145,8 @@ def write_json_list(
 ) -> None:
     """Write a JSON document as :func:`write_json`, whose last value is a list.
 
-    Parameters
-    ----------
-    head : mapping
-        Values before the list, one at least.
-    name : str
-        Name of the list.
-    texts : iterable of str
-        Elements of the list, as :func:`json_element` writes them.
+    ``head`` has the values before the list, one at least; ``texts`` are the elements of the list
+    ``name``, as :func:`json_element` writes them.
     """
     begin = _json(head, indent=2).removesuffix("\n}")
     with _opened(target) as out:
@@ -241,19 +225,14 @@ def write_rows(
 
     Parameters
     ----------
-    rows : iterable of mapping
-        Every mapping has the keys in ``columns``.
     columns : sequence of str
         Order of the columns; a terminal shows as many of them as fit its width.
-    fmt : Format
-        JSON is ``{"schema_version": 1, "rows": [...]}``.
     target : Path, optional
         A file; stdout by default.
     title : str
         Heading of a table for people.
     every_column : bool
-        Whether a table in a file or a pipe has all columns; otherwise a note names those that are
-        left out.
+        Whether a table in a file or a pipe has all columns; otherwise a note names the others.
     """
     if fmt is Format.TABLE:
         _write_for_people(rows, columns, target, title, every_column=every_column)

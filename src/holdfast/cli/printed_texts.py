@@ -51,19 +51,10 @@ def is_described_text(text: str) -> bool:
 
 
 def dump_of_text(source: StoragePath, folder: Path, note: Note, *, takes_described: bool) -> Dump:
-    """Write a dump of a text into a folder.
+    """Write a dump of a text into a folder; ``takes_described``: of groups at one moment, too.
 
-    Parameters
-    ----------
-    takes_described : bool
-        Accept groups at one moment, too.
-
-    Raises
-    ------
-    ConfigError
-        The text describes one moment, and the command needs records.
-    SourceError
-        The text is not of these tools, is malformed, or was cut short.
+    Raise ConfigError for a moment where the command needs records, SourceError for a text that is
+    not of these tools, is malformed, or was cut short.
     """
     from holdfast.fleet.pipeline.ingest.printed.dumps import (
         PrintedKind,
@@ -95,10 +86,7 @@ def described_lag(
 ) -> list[dict[str, Any]]:
     """Return rows of ``lag`` from the output of ``kafka-consumer-groups --describe``.
 
-    Raises
-    ------
-    SourceError
-        The text is malformed, was cut short, has no offsets, or has none of the groups.
+    Raise SourceError if it is malformed, was cut short, or has no offsets or none of the groups.
     """
     from holdfast.cli.live_groups import lag_rows
 
@@ -124,12 +112,8 @@ def described_lag(
 def described_group(path: str, text: str, group: str | None, note: Note) -> dict[str, Any]:
     """Return one group of such a text as a snapshot for ``assign``.
 
-    Raises
-    ------
-    ConfigError
-        The text has several groups with members, and ``group`` is None.
-    SourceError
-        As for :func:`described_lag`; or the group has no members.
+    Raise ConfigError if several groups have members and ``group`` is None, SourceError as
+    :func:`described_lag`, or if the group has no members.
     """
     from holdfast.fleet.pipeline.ingest.printed.described import read_described, snapshot_of
 

@@ -78,10 +78,7 @@ def default_map(
 ) -> dict[str, Any]:
     """Return the defaults of one command from a settings file, as Click takes them.
 
-    Raises
-    ------
-    ConfigError
-        A section is not a command, or a key is not an option of its command.
+    Raise ConfigError for a section that is no command, or a key that is no option of its command.
     """
     if path is None:
         return {}
@@ -134,12 +131,8 @@ def check_environment(
 ) -> None:
     """Refuse variables that name nothing, with a ConfigError.
 
-    Parameters
-    ----------
-    name : str
-        Name of the command that runs; empty for none.
-    all_variables : callable
-        Returns the variables of every command's options; called if a name has to be suggested.
+    ``name`` is the command that runs, or empty; ``all_variables`` is called if a name has to be
+    suggested.
     """
     own = set(variables_of(name, command))
     longest_first = sorted(names, key=len, reverse=True)

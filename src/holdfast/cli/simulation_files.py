@@ -36,12 +36,8 @@ if TYPE_CHECKING:
 def read_scenario(name: str, members: int) -> tuple[ScenarioStep, ...]:
     """Read the steps of a scenario file for a group of ``members`` members.
 
-    Raises
-    ------
-    ConfigError
-        The file does not exist, or a step is wrong.
-    SourceError
-        The file is not a scenario.
+    Raise SourceError if the file is not a scenario, ConfigError if there is none or a step is
+    wrong.
     """
     path = Path(name)
     if not path.exists():
@@ -115,19 +111,10 @@ def snapshot_of(world: World) -> ClusterSnapshot:
 
 
 def write_simulation(world: World, folder: Path) -> Dump:
-    """Write a world's log as a dump.
+    """Write the log of a world, at the end of its run, as a dump.
 
-    Parameters
-    ----------
-    world : World
-        At the end of its run.
-    folder : Path
-        New or empty, or a dump, which is replaced.
-
-    Raises
-    ------
-    SourceError
-        ``folder`` holds something else.
+    The folder is new or empty, or a dump, which is replaced; SourceError if it holds something
+    else.
     """
     from holdfast.fleet.pipeline.ingest.dump import write_log
 

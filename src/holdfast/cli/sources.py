@@ -14,15 +14,13 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from importlib.abc import MetaPathFinder
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, Final
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms, read_window
-from holdfast.cli.histories import live_cluster, make_history, report_source
+from holdfast.cli.histories import cluster_of, make_history, report_source
 from holdfast.cli.output import notes
 from holdfast.cli.printed_texts import dump_of_text, is_printed
 from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource, holdfast_line
@@ -224,11 +222,8 @@ def state_poller(source_options: options.SourceOptions, *, all_groups: bool) -> 
     """Return a poller of the coordinators of the chosen groups."""
     from holdfast.cli.live_groups import GroupStatePoller
 
-    cluster = live_cluster(
-        str(source_options.bootstrap), source_options.command_config, source_options.timeout
-    )
     note, chosen = notes(source_options.quiet), source_options.group or ()
-    return GroupStatePoller(cluster, chosen, all_groups=all_groups, note=note)
+    return GroupStatePoller(cluster_of(source_options), chosen, all_groups=all_groups, note=note)
 
 
 def _windowed(
@@ -246,19 +241,6 @@ def _windowed(
     return replace(opened, tables=cut, moments_us=(low, high), end_ms=end_ms)
 
 
-class _NoPandas(MetaPathFinder):
-    """Finds pandas nowhere."""
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        """Refuse pandas and find nothing else."""
-        del path, target
-        if fullname == "pandas":
-            raise ModuleNotFoundError("pandas is not for commands", name=fullname)
-        return None
-
-
 def load_arrow() -> None:
     """Import pyarrow, choose its allocator, and let its lookup of pandas fail.
 
@@ -272,7 +254,12 @@ def load_arrow() -> None:
     pa.set_memory_pool(pa.system_memory_pool())
     if "pandas" in sys.modules:
         return
-    blocked = _NoPandas()
+
+    def refuse(name: str, *_: object) -> None:
+        if name == "pandas":
+            raise ModuleNotFoundError("pandas is not for commands", name=name)
+
+    blocked: Any = SimpleNamespace(find_spec=refuse)
     sys.meta_path.insert(0, blocked)
     try:
         pa.scalar(0)

@@ -64,13 +64,8 @@ class StageWatcher(Protocol):
 class StageBar:
     """Shows one stage after another on a bar; fed by :meth:`show`, from any thread.
 
-    Parameters
-    ----------
-    progress : Progress
-        The bar, with a field ``speed``.
-    n_records : int, callable or None
-        Number of all records, or a function that returns it when a stage begins; with None no
-        speed is shown.
+    ``progress`` has a field ``speed``. A function of ``n_records`` is called when a stage begins;
+    with None no speed is shown.
     """
 
     def __init__(self, progress: Progress, n_records: Records, now: float, unit: str = "records"):
@@ -120,16 +115,10 @@ def spark_when_needed(
     note: Callable[[str], None] | None = None,
     **options: Any,
 ) -> Iterator[Callable[[], Any]]:
-    """Yield a function that returns the session; its first call starts Spark.
+    """Yield a function that returns the session; its first call starts Spark and a note of it.
 
-    Parameters
-    ----------
-    shown : callable
-        Shows the progress of a session until the end of the block, such as :func:`spark_bar`.
-    note : callable, optional
-        Called when Spark starts.
-    **options
-        Options of :func:`holdfast.fleet.pipeline.session.get_session`.
+    ``shown`` shows the progress of a session until the end of the block. The options are those of
+    :func:`holdfast.fleet.pipeline.session.get_session`.
     """
     with ExitStack() as stack:
 
@@ -157,10 +146,8 @@ def spark_bar(
 ) -> Iterator[None]:
     """Show the progress of Spark while the body runs.
 
-    Parameters
-    ----------
-    n_records : int or callable, optional
-        Records that every stage works on, for the speed; a function is called as a stage begins.
+    Every stage works on ``n_records`` records, for the speed; a function is called as a stage
+    begins.
     """
     if quiet or not stderr_console().is_terminal:
         yield

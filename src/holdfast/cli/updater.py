@@ -53,10 +53,7 @@ class UpdaterMessage(UpdaterState):
 class Updater:
     """Keeps tables for served pages; not yet running.
 
-    Parameters
-    ----------
-    command : sequence of str
-        What its process runs; the number of its end of the pipe is put behind.
+    ``command`` is what its process runs; the number of its end of the pipe is put behind.
     """
 
     def __init__(

@@ -30,12 +30,8 @@ if TYPE_CHECKING:
 class WatchTask:
     """The cluster and the folder of a watch, and its options.
 
-    Parameters
-    ----------
-    every_seconds : float or None
-        Poll interval in seconds; None reads the present records once.
-    since : str, optional
-        Begin of the window of findings, a moment or a duration before its end.
+    Without ``every_seconds``, the poll interval, the present records are read once. ``since`` is
+    the begin of the window of findings, a moment or a duration before its end.
     """
 
     bootstrap: str
@@ -48,10 +44,8 @@ class WatchTask:
     def check(self) -> None:
         """Refuse a task that cannot run, before anything slow is started.
 
-        Raises
-        ------
-        ConfigError, SourceError
-            A wrong duration, a missing log, or a folder that is not a stream's.
+        Raise ConfigError or SourceError for a wrong duration, a missing log, or a folder that is
+        not a stream's.
         """
         from holdfast.fleet.pipeline.batches.watch import check_watched
         from holdfast.fleet.tables.reading import Tables
@@ -118,15 +112,9 @@ class Watcher(Protocol):
 def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]) -> None:
     """Keep the tables of a cluster, batch after batch.
 
-    Parameters
-    ----------
-    started_with : list of str
-        Options that start it again; noted for people.
-
-    Raises
-    ------
-    ConfigError, SourceError, OperationalError
-        As :meth:`WatchTask.check`; or the cluster cannot be read, or Spark cannot start.
+    ``started_with`` has the options that start it again, noted for people. Raise as
+    :meth:`WatchTask.check`, or OperationalError if the cluster cannot be read or Spark cannot
+    start.
     """
     from holdfast.fleet.pipeline.batches.watch import watch
     from holdfast.fleet.pipeline.ingest.selection import Selection
@@ -178,11 +166,6 @@ class BatchReporter:
     Every batch reads all of ``__share_group_state`` and the broker logs. So the number of bad
     records of that topic is reported when it changes, an error of a log once, and an open
     transaction once.
-
-    Parameters
-    ----------
-    note : callable
-        Prints a line.
     """
 
     def __init__(self, note: Callable[[str], None]):

@@ -1,18 +1,17 @@
 """A cluster: settings and logins, connections, requests and diagnosis.
 
-``connections`` wraps kafka-python's network layer, ``versions`` has the version of each request,
+``connections`` wraps kafka-python's network layer, ``versions`` has those of requests and clients,
 ``kafka_python_repairs`` closes the sockets that the layer leaves open and reads last answers, and
 ``signal_safe`` has the futures. ``diagnosis`` finds why a cluster does not answer. ``lookup`` (for
 a member) and ``cluster`` (for the command line) query topics and offsets, ``first_unread`` the
-first unread record of a partition, and ``groups`` the groups of coordinators, by requests of
-kafka-python and of ``messages/``, which ``group_messages`` builds and reads. ``groups_now``
-combines their answers in the classes of ``snapshot``, which also has what a dump keeps of a
-cluster.
+first unread record of a partition, and ``groups`` the groups of coordinators, by requests that
+``group_messages`` builds and reads; ``messages/`` describes those that kafka-python lacks.
+``groups_now`` combines their answers in the classes of ``snapshot``, which also has what a dump
+keeps of a cluster.
 
 ``settings`` holds the settings of connections and reads files of them, and ``client_configs``
 converts them for each client library. ``credentials`` reads logins and TLS in
 the spelling of any client: ``keystores`` reads those of Java, ``tokens`` keeps and renews tokens,
 ``oidc`` fetches them from a token endpoint, and ``aws`` signs them for Amazon MSK. ``login_log``
 keeps logins out of the clients' logs.
-``client_versions`` has the required versions of clients.
 """

@@ -29,13 +29,7 @@ OPTIONS = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
 
 
 def region_of(given: object, servers: object) -> str:
-    """Return the region of a cluster.
-
-    Raises
-    ------
-    ConfigError
-        If nothing names one.
-    """
+    """Return the region of a cluster; a ConfigError if nothing names one."""
     if given:
         return str(given)
     listed = servers.split(",") if isinstance(servers, str) else servers
@@ -52,18 +46,7 @@ def region_of(given: object, servers: object) -> str:
 
 
 def aws_tokens(region: str, options: Mapping[str, str]) -> Tokens:
-    """Return the tokens for a region, the same ones for the whole process.
-
-    Parameters
-    ----------
-    options : mapping of str to str
-        Options of the login module, of :data:`OPTIONS`.
-
-    Raises
-    ------
-    ConfigError
-        If the extra is not installed.
-    """
+    """Return the tokens for a region and :data:`OPTIONS`, the same ones for the whole process."""
     return _tokens(region, tuple(sorted(options.items())))
 
 

@@ -51,13 +51,7 @@ normal on a busy machine. The application has no task there, and could do nothin
 
 
 def ssl_context(settings: ConnectionSettings) -> ssl.SSLContext | None:
-    """Return the TLS context of the ``ssl.*`` keys, None without TLS.
-
-    Raises
-    ------
-    ConfigError
-        If a certificate or key file cannot be read.
-    """
+    """Return the TLS context of the ``ssl.*`` keys, None without TLS."""
     if not settings["security.protocol"].endswith("SSL"):
         return None
     ready: ssl.SSLContext | None = settings["holdfast.ssl.context"]
@@ -133,10 +127,8 @@ def kafka_python_connection(settings: ConnectionSettings) -> dict[str, Any]:
 def oauth_callback(provide: Callable[[], Any]) -> Callable[[Any], tuple[Any, ...]]:
     """Return the ``oauth_cb`` of confluent-kafka for a provider of tokens.
 
-    Raises
-    ------
-    ClientError
-        If a token endpoint gives none: librdkafka would wait for 10 s, and lose the reason.
+    A token endpoint that gives none is an error here: librdkafka would wait for 10 s, and lose the
+    reason.
     """
     check_tokens(provide)
 
@@ -148,13 +140,7 @@ def oauth_callback(provide: Callable[[], Any]) -> Callable[[Any], tuple[Any, ...
 
 
 def check_tokens(provide: Callable[[], Any]) -> None:
-    """Fetch a first token, if tokens come from an endpoint or from AWS.
-
-    Raises
-    ------
-    ClientError
-        If there is none, with the reason.
-    """
+    """Fetch a first token, if tokens come from an endpoint or from AWS; else do nothing."""
     if isinstance(provide, Tokens):
         provide()
 

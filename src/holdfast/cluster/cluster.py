@@ -64,7 +64,11 @@ class PartitionEnds(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveCluster:
-    """A cluster at an address."""
+    """A cluster at an address.
+
+    A query of a cluster that cannot be reached, is too old, or refuses is a SourceError; a
+    configuration that cannot be honoured is a ConfigError.
+    """
 
     bootstrap: str  # HOST:PORT, or several with commas
     # Kafka's own client properties (``security.protocol``, ...).
@@ -74,65 +78,36 @@ class LiveCluster:
     @property
     def spark_options(self) -> Mapping[str, str]:
         """Return client properties for Spark's Kafka source, in Java's spelling."""
-        found = credentials.normal({**self.config, "bootstrap.servers": self.bootstrap})
-        others = {
-            key: value
-            for key, value in found.items()
-            if key not in credentials.KEYS and key != "bootstrap.servers"
-        }
-        return {
-            **dict.fromkeys(_WAITS, str(self.timeout_ms)),
-            **client_configs.for_java(others),
-            **credentials.java(client_settings(self.bootstrap, found).values),
-        }
+        return self._for_spark(*self._settings())
 
     @property
     def msk_region(self) -> str | None:
         """Return the region of a cluster of Amazon MSK with logins by IAM; else None."""
-        provider = self._settings()[credentials.PROVIDER]
-        if (getattr(provider, "java", None) or {}).get("sasl.mechanism") != aws.MECHANISM:
-            return None
-        return aws.region_of(self.config.get(aws.REGION), self.bootstrap)
+        return self._region(self._settings()[0])
 
     def check(self) -> None:
-        """Check that the cluster answers.
-
-        Raises
-        ------
-        SourceError
-            If it cannot be reached, or is too old.
-        ConfigError
-            If the address is not HOST:PORT.
-        """
-        settings = self._settings()
-        provider = settings["holdfast.oauth.token.provider"]
+        """Check that the cluster answers."""
+        settings, others = self._settings()
+        provider = settings[credentials.PROVIDER]
         if provider is None or getattr(provider, "java", None) is not None:
-            _ = self.spark_options  # what Java's client cannot honour is an error here
-        with self.connected():
+            self._for_spark(settings, others)  # what Java's client cannot honour is an error here
+        with self.connected(settings):
             pass
 
     def check_steps(self, note: NoteStep) -> None:
-        """Check each step of a connection, and call ``note`` after each one that works.
-
-        Raises
-        ------
-        SourceError
-            With the step that fails.
-        ConfigError
-            If the configuration cannot be honoured.
-        """
+        """Check each step of a connection, and call ``note`` after each one that works."""
         from holdfast.cluster.groups import GroupQuestions
 
-        settings = self._settings()
+        settings, others = self._settings()
         for key, value in settings.shown().items():
             note("setting", f"{key} = {_readable(value)}")
-        if others := sorted(credentials.normal(self.config).keys() - credentials.KEYS):
-            note("setting", f"for Spark's client alone: {', '.join(others)}")
+        if others:
+            note("setting", f"for Spark's client alone: {', '.join(sorted(others))}")
         if isinstance(provider := settings[credentials.PROVIDER], Tokens):
             note("setting", f"tokens come from {provider.origin}")
         if (failed := failing_step(settings, note)) is not None:
             raise SourceError(failed)
-        with self.connected() as send:
+        with self.connected(settings) as send:
             note("login", f"it works: {_principal(settings)}")
             found = send("Metadata", lambda lookup: lookup.topics())
             n_groups = len(send("ListGroups", GroupQuestions.ask).listed)
@@ -141,11 +116,12 @@ class LiveCluster:
                 seen += "; the cluster has none, or this principal needs DESCRIBE on them"
             note("metadata", seen)
         try:
-            _ = self.spark_options
+            self._for_spark(settings, others)
         except ConfigError as error:
             note("Spark", f"it cannot log in so: {error}")
         else:
-            jar = "" if self.msk_region is None else ", with Amazon's jar, which a session fetches"
+            is_plain = self._region(settings) is None
+            jar = "" if is_plain else ", with Amazon's jar, which a session fetches"
             note("Spark", f"its client gets the same login{jar}")
 
     def partition_ends(
@@ -156,14 +132,13 @@ class LiveCluster:
         Parameters
         ----------
         only : callable, optional
-            Takes the number of partitions and returns the wanted ones; None: all.
+            Takes the number of partitions and returns the wanted ones; None: all. One of them
+            without a leader is a SourceError.
 
         Raises
         ------
-        SourceError
-            If the cluster cannot be reached, or a partition chosen by ``only`` has no leader.
         UnreadableTopicError
-            If it lacks the topic, or the principal may not read it.
+            If the cluster lacks the topic, or the principal may not read it.
         """
         with self.connected() as send:
             answer = send("Metadata", lambda lookup: lookup.topics([topic], operations=True))
@@ -195,13 +170,7 @@ class LiveCluster:
         )
 
     def group_names(self) -> set[str]:
-        """Return the groups that the brokers know.
-
-        Raises
-        ------
-        SourceError
-            If the cluster cannot be reached.
-        """
+        """Return the groups that the brokers know."""
         from holdfast.cluster.groups import GroupQuestions
 
         with self.connected() as send:
@@ -209,13 +178,7 @@ class LiveCluster:
             return {*questions.listed}
 
     def cluster_id(self) -> str:
-        """Return the cluster id.
-
-        Raises
-        ------
-        SourceError
-            If the cluster cannot be reached.
-        """
+        """Return the cluster id."""
         with self.connected() as send:
             found: str = send("Metadata", lambda lookup: lookup.topics([])).cluster_id
             return found
@@ -223,15 +186,7 @@ class LiveCluster:
     def snapshot(self, *, share_state: bool = True) -> ClusterSnapshot:
         """Return every topic with its id, and the begin and end offset of each partition.
 
-        Parameters
-        ----------
-        share_state : bool
-            Read the records of ``__share_group_state`` too, where the cluster has any.
-
-        Raises
-        ------
-        SourceError
-            If the cluster cannot be reached.
+        With ``share_state`` also the records of ``__share_group_state``, where the cluster has any.
         """
         with self.connected() as send:
             answer = send("Metadata", lambda lookup: lookup.topics())
@@ -247,13 +202,7 @@ class LiveCluster:
         )
 
     def first_unread(self, wanted: Sequence[Wanted]) -> list[FirstUnread]:
-        """Find the first unread record of each partition.
-
-        Raises
-        ------
-        SourceError
-            If the cluster cannot be reached.
-        """
+        """Find the first unread record of each partition."""
         if not wanted:
             return []
         with self.connected() as send:
@@ -266,11 +215,12 @@ class LiveCluster:
         from kafka import KafkaConsumer, TopicPartition
 
         found = []
-        with self._errors("Fetch"):
+        settings, _ = self._settings()
+        with self._errors(settings, "Fetch"):
             consumer = KafkaConsumer(
                 group_id=None,
                 enable_auto_commit=False,
-                **client_configs.kafka_python_connection(self._settings()),
+                **client_configs.kafka_python_connection(settings),
             )
             try:
                 here = [TopicPartition(topic, p) for p in partitions]
@@ -287,32 +237,53 @@ class LiveCluster:
                 consumer.close()
         return sorted(found, key=lambda record: record[:2])
 
-    def _settings(self) -> ConnectionSettings:
-        ours = {"request.timeout.ms": self.timeout_ms}
-        return client_settings(self.bootstrap, self.config, ours)
+    def _settings(self) -> tuple[ConnectionSettings, dict[str, object]]:
+        """Return the settings of connections, and the properties for Spark's client alone.
+
+        Stores are read again, because a long run outlives certificates.
+        """
+        return client_settings(self.bootstrap, self.config, self.timeout_ms)
+
+    def _for_spark(
+        self, settings: ConnectionSettings, others: Mapping[str, object]
+    ) -> Mapping[str, str]:
+        return {
+            **dict.fromkeys(_WAITS, str(self.timeout_ms)),
+            **client_configs.for_java(others),
+            **credentials.java(settings.values),
+        }
+
+    def _region(self, settings: ConnectionSettings) -> str | None:
+        made_by = getattr(settings[credentials.PROVIDER], "java", None) or {}
+        if made_by.get("sasl.mechanism") != aws.MECHANISM:
+            return None
+        return aws.region_of(self.config.get(aws.REGION), self.bootstrap)
 
     @contextmanager
-    def connected(self) -> Iterator[SendRequest]:
+    def connected(self, settings: ConnectionSettings | None = None) -> Iterator[SendRequest]:
         """Connect for several requests: the yielded function takes a name and what sends it."""
         from holdfast.cluster.connections import Connections
         from holdfast.cluster.lookup import Lookup
 
-        connections = Connections(self._settings())
+        known = settings or self._settings()[0]
+        connections = Connections(known)
         lookup = Lookup(connections)
 
         def send(request: str, ask: Callable[[Lookup], concurrent.futures.Future[Any]]) -> Any:
-            with self._errors(request, connections.release):
+            with self._errors(known, request, connections.release):
                 return ask(lookup).result()
 
         try:
-            with self._errors("ApiVersions"):
+            with self._errors(known, "ApiVersions"):
                 connections.open(min(BOOTSTRAP_TIMEOUT_MS, self.timeout_ms))
             yield send
         finally:
             connections.close()
 
     @contextmanager
-    def _errors(self, request: str, release: str = "") -> Iterator[None]:
+    def _errors(
+        self, settings: ConnectionSettings, request: str, release: str = ""
+    ) -> Iterator[None]:
         """Convert any error of one request to an error of the cluster.
 
         A client library may fail at an unexpected answer with any exception.
@@ -330,7 +301,7 @@ class LiveCluster:
             elif isinstance(error, SourceError):
                 why = str(error)
             else:
-                why = why_no_answer(self._settings())
+                why = why_no_answer(settings)
             if why is not None:
                 raise SourceError(f"cannot read from the cluster: {why}") from error
             of = f", Kafka {release}" if release else ""
@@ -368,12 +339,8 @@ def offsets_of(
 ) -> list[tuple[str, int, int, int]]:
     """Return the begin and end offset of each of the partitions, sorted.
 
-    A partition whose leader does not answer within some seconds is left out.
-
-    Parameters
-    ----------
-    unknown : dict, optional
-        Filled with the reason for each partition that is left out.
+    A partition whose leader does not answer within some seconds is left out; ``unknown`` is filled
+    with the reason.
     """
     from holdfast.cluster.lookup import EARLIEST, LATEST
 
@@ -466,26 +433,16 @@ def led(topic: ClusterTopic) -> list[int]:
 
 
 def client_settings(
-    bootstrap: str, config: Mapping[str, object], ours: Mapping[str, object] | None = None
-) -> ConnectionSettings:
-    """Return the credentials of a client's properties; other keys are for Spark's client alone.
-
-    Parameters
-    ----------
-    ours : mapping of str to object, optional
-        Keys of holdfast's own connections.
-
-    Raises
-    ------
-    ConfigError
-        For a key that cannot be honoured, or an address that is not HOST:PORT.
-    """
-    found = credentials.normal({**config, "bootstrap.servers": bootstrap})
-    del found["bootstrap.servers"]
-    logins = {key: value for key, value in found.items() if key in credentials.KEYS}
-    for key in found.keys() - logins.keys():
+    bootstrap: str, config: Mapping[str, object], timeout_ms: int
+) -> tuple[ConnectionSettings, dict[str, object]]:
+    """Return the settings of connections, and the other properties, for Spark's client alone."""
+    others = credentials.normal({**config, "bootstrap.servers": bootstrap})
+    given: dict[str, object] = {"request.timeout.ms": timeout_ms, "bootstrap.servers": bootstrap}
+    del others["bootstrap.servers"]
+    given |= {key: others.pop(key) for key in [*others] if key in credentials.KEYS}
+    for key in others:
         # A misspelt login or TLS key would be dropped, and the connection readable by anybody.
         near = get_close_matches(key, (*credentials.KEYS, *credentials.SPELLINGS), 1, 0.9)
         if near and key != _NO_LOGIN:
             raise ConfigError(f"unknown configuration key {key!r}; did you mean {near[0]!r}?")
-    return ConnectionSettings.of({**logins, **(ours or {}), "bootstrap.servers": bootstrap})
+    return ConnectionSettings.of(given), others

@@ -3,7 +3,7 @@
 **Rules.** This module, :mod:`holdfast.members.runtime.coordinator_client`,
 :mod:`holdfast.cluster.lookup` and :mod:`holdfast.cluster.kafka_python_repairs` are the only ones
 that use ``kafka.net``, which is private: only the versions of
-:mod:`holdfast.cluster.client_versions` are accepted. A secret never appears in an error or in a log
+:mod:`holdfast.cluster.versions` are accepted. A secret never appears in an error or in a log
 (:mod:`holdfast.cluster.login_log`).
 
 **Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
@@ -32,12 +32,10 @@ from concurrent.futures import InvalidStateError
 from typing import Any, TypeVar
 
 from holdfast.cluster import client_configs, kerberos
-from holdfast.cluster.client_versions import check
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.signal_safe import Flag, SignalSafeFuture
-from holdfast.cluster.tokens import Tokens
-from holdfast.cluster.versions import why_too_old
+from holdfast.cluster.versions import check, why_too_old
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
 from holdfast.errors import ClientError, OperationalError, RemoteProtocolError, SourceError
 
@@ -130,30 +128,20 @@ class Connections:
     def open(self, timeout_ms: int | None = None) -> None:
         """Connect to the cluster; :meth:`close` on another thread aborts it.
 
+        A broker that is too old is a RemoteProtocolError, and every other failure a SourceError.
+
         Parameters
         ----------
         timeout_ms : int, optional
             Time limit; ``request.timeout.ms`` by default.
-
-        Raises
-        ------
-        SourceError
-            If no bootstrap server answers, security settings are refused, or it was closed.
-        RemoteProtocolError
-            If the broker is too old.
         """
-        if isinstance(provide := self.settings["holdfast.oauth.token.provider"], Tokens):
-            try:  # the first token, where an error of the token endpoint reaches the caller
-                provide()
-            except ClientError as error:
-                self.close()
-                raise SourceError(str(error)) from None
-        if self.settings["sasl.mechanism"] == kerberos.MECHANISM:
-            try:  # the first ticket, likewise
+        try:  # the first token or ticket, where an error of its server reaches the caller
+            client_configs.check_tokens(self.settings["holdfast.oauth.token.provider"])
+            if self.settings["sasl.mechanism"] == kerberos.MECHANISM:
                 kerberos.ticket_of(kerberos.service_of(self.settings.values))
-            except ClientError as error:
-                self.close()
-                raise SourceError(str(error)) from None
+        except ClientError as error:
+            self.close()
+            raise SourceError(str(error)) from None
         with self._starting:
             if self._is_closed:
                 raise SourceError(_CLOSED)

@@ -23,18 +23,13 @@ from typing import Any
 
 from holdfast.cluster import aws, kerberos
 from holdfast.cluster.oidc import HANDLER, URL, TokenEndpoint, oidc_tokens, quoted
+from holdfast.cluster.settings import KEYS as SETTINGS
 from holdfast.cluster.tokens import Tokens, provider_named
 from holdfast.errors import ConfigError
 
 PROVIDER = "holdfast.oauth.token.provider"
-KEYS = frozenset(
-    {
-        *("security.protocol", "sasl.mechanism", "sasl.username", "sasl.password"),
-        *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
-        *("ssl.ca.pem", "ssl.certificate.pem", "ssl.key.pem"),
-        *("ssl.endpoint.identification.algorithm", PROVIDER, *kerberos.KEYS),
-    }
-)
+_BEGINNINGS = ("security.", "sasl.", "ssl.")
+KEYS = frozenset({PROVIDER, *(key for key in SETTINGS if key.startswith(_BEGINNINGS))})
 """The keys of credentials that :func:`normal` returns."""
 
 SAME = {
@@ -127,19 +122,8 @@ _MODULES = {
 def normal(config: Mapping[str, object]) -> dict[str, object]:
     """Return a configuration with its credentials in holdfast's spelling, otherwise unchanged.
 
-    Parameters
-    ----------
-    config : mapping of str to object
-        Keys in the spelling of Java, librdkafka or holdfast.
-
-    Returns
-    -------
-    dict of str to object
-
-    Raises
-    ------
-    ConfigError
-        For two spellings with two values, and for keys that cannot be honoured.
+    Keys may be Java's, librdkafka's or holdfast's. Two spellings with two values, and keys that
+    cannot be honoured, are a ConfigError.
     """
     rest = dict(config)
     found: dict[str, object] = {}
@@ -157,7 +141,8 @@ def normal(config: Mapping[str, object]) -> dict[str, object]:
     is_sasl = str(found.get("security.protocol", "")).upper().startswith("SASL")
     if is_sasl and (has_module or kerberos.SERVICE in found):
         found.setdefault("sasl.mechanism", kerberos.MECHANISM)  # the default of Kafka's clients
-    is_aws = aws.REGION in found or _is_aws(rest)
+    handler = rest.get("sasl.login.callback.handler.class")
+    is_aws = aws.REGION in found or handler == aws.OAUTH_HANDLER
     _take_login(found, jaas, is_aws=is_aws)
     if isinstance(provider := found.get(PROVIDER), str):
         found[PROVIDER] = provider_named(provider)
@@ -275,10 +260,6 @@ def _unquoted(text: str) -> str:
     return text
 
 
-def _is_aws(config: Mapping[str, object]) -> bool:
-    return config.get("sasl.login.callback.handler.class") == aws.OAUTH_HANDLER
-
-
 def _take_aws(found: dict[str, object], jaas: Mapping[str, str]) -> None:
     """Replace the keys of AWS by a provider of tokens."""
     if unknown := sorted(jaas.keys() - {*aws.OPTIONS, "awsDebugCreds", ""}):
@@ -356,20 +337,8 @@ def _milliseconds(text: str) -> int:
 def java(settings: Mapping[str, Any]) -> dict[str, str]:
     """Return the credentials of parsed settings in Java's spelling.
 
-    Parameters
-    ----------
-    settings : mapping of str to object
-        Settings with every key of :data:`KEYS`.
-
-    Returns
-    -------
-    dict of str to str
-
-    Raises
-    ------
-    ConfigError
-        If a file cannot be read, its key is in a format that Java does not read, or tokens come
-        from a function.
+    A file that cannot be read, a key in a format that Java does not read, and tokens that come from
+    a function are a ConfigError.
     """
     found = {"security.protocol": str(settings["security.protocol"])}
     mechanism = settings["sasl.mechanism"]
@@ -425,13 +394,7 @@ def _java_tls(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def client_certificate(settings: Mapping[str, Any]) -> tuple[str, datetime] | None:
-    """Return the subject and the end of the client's certificate, if it has one and is readable.
-
-    Raises
-    ------
-    ConfigError
-        If its file cannot be read.
-    """
+    """Return the subject and the end of the client's certificate, if it has one and is readable."""
     from holdfast.cluster.keystores import first_certificate
 
     chain = _text(settings, "ssl.certificate")

@@ -10,7 +10,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 from holdfast.cluster.connections import raise_code
 from holdfast.cluster.snapshot import GONE, SeenGroup, SeenMember, epochs_of
@@ -22,14 +23,6 @@ from holdfast.errors import WireError
 
 NOT_FOUND: Final = 69
 """GROUP_ID_NOT_FOUND: a group that ended after it was listed has no members and no commits."""
-
-DESCRIBED_BY: Final[Mapping[GroupType, str]] = {
-    GroupType.CLASSIC: "DescribeGroups",
-    GroupType.CONSUMER: "ConsumerGroupDescribe",
-    GroupType.SHARE: "ShareGroupDescribe",
-    GroupType.STREAMS: "StreamsGroupDescribe",
-}
-"""GroupType of a group -> the request about its members."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +42,8 @@ def seen_group(kind: GroupType, one: Any) -> SeenGroup:
     """Return the group of a coordinator's answer, if it may be described."""
     if one.error_code == NOT_FOUND:
         return SeenGroup(group=one.group_id, kind=kind, state=GONE)
-    read, waits = READ[kind](one), _WAITS[kind](one)
+    row = DESCRIBED[kind]
+    read, waits = row.read(one), row.waits(one)
     return SeenGroup(
         group=one.group_id,
         kind=kind,
@@ -58,7 +52,7 @@ def seen_group(kind: GroupType, one: Any) -> SeenGroup:
         members=tuple(
             SeenMember(
                 member_id=member.member_id,
-                instance_id=getattr(member, _INSTANCE[kind], None),
+                instance_id=getattr(member, row.instance, None),
                 client_id=member.client_id,
                 client_host=member.client_host,
                 partitions=tuple(sorted(read(member))),
@@ -89,13 +83,30 @@ def describe_request(kind: GroupType, groups: list[str]) -> Any:
         return DescribeGroupsRequest(
             groups=groups, include_authorized_operations=False, **REQUESTS["DescribeGroups"].bounds
         )
-    from holdfast.cluster.messages import request_class
-
-    return request_class(DESCRIBED_BY[kind])(
-        group_ids=groups,
-        include_authorized_operations=False,
-        **GROUP_REQUESTS[DESCRIBED_BY[kind]].bounds,
+    name = DESCRIBED[kind].request
+    return request_class(name)(
+        group_ids=groups, include_authorized_operations=False, **GROUP_REQUESTS[name].bounds
     )
+
+
+def request_class(name: str) -> Any:
+    """Return the class of a request of GROUP_REQUESTS, which kafka-python lacks."""
+    return _classes(name)[0]
+
+
+@cache
+def _classes(name: str) -> tuple[Any, ...]:
+    """Make a request and its answer; kafka-python finds the answer's class by the number.
+
+    ``messages/*.json`` have the names, types and versions of the fields, as Kafka 4.3 has them;
+    kafka-python makes a class from a description, as it does for its own.
+    """
+    from kafka.protocol.api_message import ApiMessage
+
+    make: Any = type(ApiMessage)
+    home = f"{__package__}.messages"
+    ends = ("Request", "Response")
+    return tuple(make(f"{name}{end}", (ApiMessage,), {}, load_json=home) for end in ends)
 
 
 def fetch_request(groups: list[str]) -> Any:
@@ -141,6 +152,8 @@ def commits_of(group: str, answer: Any) -> list[Position]:
 
 Read = Callable[[Any], Iterable[tuple[str, tuple[int, ...]]]]
 """Takes a member, and returns what it reads."""
+Subscribed = Callable[[Any], frozenset[str] | None]
+"""Takes a member, and returns the topics that it subscribes to; None if not known."""
 Waits = Callable[[Any], Mapping[str, Any]]
 """Takes a member, and returns what its group waits for, as fields of a SeenMember."""
 
@@ -185,19 +198,6 @@ def _read_tasks(group: Any) -> Read:
     return read
 
 
-READ: Final[Mapping[GroupType, Callable[[Any], Read]]] = {
-    GroupType.CLASSIC: _read_classic,
-    GroupType.CONSUMER: _read_assigned,
-    GroupType.SHARE: _read_assigned,
-    GroupType.STREAMS: _read_tasks,
-}
-"""GroupType of a group -> makes a reader of members from the group's answer."""
-
-
-Subscribed = Callable[[Any], frozenset[str] | None]
-"""Takes a member, and returns the topics that it subscribes to; None if not known."""
-
-
 def _subscribed_classic(group: Any) -> Subscribed:
     def topics_of(member: Any) -> frozenset[str] | None:
         try:
@@ -225,15 +225,6 @@ def _unknown(_: Any) -> Subscribed:
     return lambda member: None
 
 
-SUBSCRIBED: Final[Mapping[GroupType, Callable[[Any], Subscribed]]] = {
-    GroupType.CLASSIC: _subscribed_classic,
-    GroupType.CONSUMER: _subscribed_consumer,
-    GroupType.SHARE: _unknown,
-    GroupType.STREAMS: _subscribed_streams,
-}
-"""GroupType of a group -> makes a reader of members' subscriptions from the group's answer."""
-
-
 def _not_reported(group: Any) -> Waits:
     return lambda member: {}
 
@@ -258,17 +249,28 @@ def _flat(assignment: Any) -> set[tuple[Any, int]]:
     return {(owned, number) for owned, numbers in parts for number in numbers}
 
 
-_WAITS: Final[Mapping[GroupType, Callable[[Any], Waits]]] = {
-    GroupType.CLASSIC: _not_reported,
-    GroupType.CONSUMER: _in_epochs,
-    GroupType.SHARE: _not_reported,  # no member revokes partitions before others get them
-    GroupType.STREAMS: _in_epochs,
-}
-_INSTANCE: Final[Mapping[GroupType, str]] = {
-    GroupType.CLASSIC: "group_instance_id",
-    GroupType.CONSUMER: "instance_id",
-    GroupType.SHARE: "instance_id",  # a share group has no static members
-    GroupType.STREAMS: "instance_id",
+class DescribedKind(NamedTuple):
+    """How the members of groups of one kind are requested, and read from a group's answer."""
+
+    request: str
+    read: Callable[[Any], Read]
+    subscribed: Callable[[Any], Subscribed] = _unknown
+    waits: Callable[[Any], Waits] = _not_reported
+    instance: str = "instance_id"  # the field with the name of a static member
+
+
+DESCRIBED: Final[Mapping[GroupType, DescribedKind]] = {
+    GroupType.CLASSIC: DescribedKind(
+        "DescribeGroups", _read_classic, _subscribed_classic, instance="group_instance_id"
+    ),
+    GroupType.CONSUMER: DescribedKind(
+        "ConsumerGroupDescribe", _read_assigned, _subscribed_consumer, _in_epochs
+    ),
+    # It has no static members, and no member revokes partitions before others get them.
+    GroupType.SHARE: DescribedKind("ShareGroupDescribe", _read_assigned),
+    GroupType.STREAMS: DescribedKind(
+        "StreamsGroupDescribe", _read_tasks, _subscribed_streams, _in_epochs
+    ),
 }
 
 

@@ -22,15 +22,14 @@ from typing import TYPE_CHECKING, Any, Final, Self
 
 from holdfast.cluster.connections import is_passing, raise_code, reason
 from holdfast.cluster.group_messages import (
-    DESCRIBED_BY,
+    DESCRIBED,
     NOT_FOUND,
-    READ,
-    SUBSCRIBED,
     Position,
     commits_of,
     describe_request,
     fetch_request,
     name_of,
+    request_class,
     seen_group,
 )
 from holdfast.cluster.lookup import NODE_PATIENCE_S
@@ -111,13 +110,11 @@ class GroupQuestions:
         return made._connections.future(work)
 
     @property
-    def unanswered(self) -> Mapping[int, str]:
-        """Brokers without an answer to :meth:`ask_each`, with the reasons."""
-        return self._unanswered
-
-    def address(self, node: int) -> str:
-        """Return a broker's number and address, for people."""
-        return self._connections.address(node)
+    def unanswered(self) -> tuple[str, ...]:
+        """Brokers without an answer to :meth:`ask_each`, each with the reason."""
+        return tuple(
+            f"{self._connections.address(node)}: {why}" for node, why in self._unanswered.items()
+        )
 
     @property
     def refused(self) -> Mapping[str, str]:
@@ -253,10 +250,7 @@ class GroupQuestions:
     async def _list_each(self, *, patient: bool = True) -> None:
         """List the groups of the brokers that answer, and record which do not.
 
-        Parameters
-        ----------
-        patient : bool
-            Retry brokers that do not answer for NODE_PATIENCE_S, instead of one attempt.
+        A ``patient`` query retries a broker for NODE_PATIENCE_S; another one attempts once.
         """
         most_s = NODE_PATIENCE_S if patient else 0.0
         listed: dict[str, ListedGroup] = {}
@@ -297,7 +291,7 @@ class GroupQuestions:
                 try:
                     answer = await self._connections.send(describe_request(kind, some), node)
                 except Exception as error:
-                    why = f"{DESCRIBED_BY[kind]}: {reason(error)}"
+                    why = f"{DESCRIBED[kind].request}: {reason(error)}"
                     found |= {name: self._refused(name, why) for name in some}
                     continue
                 for one in answer.groups:
@@ -336,7 +330,7 @@ async def _describe(
     for one in answer.groups:
         if one.error_code == NOT_FOUND or _fails(one, failed):
             continue
-        read, subscribed = READ[kind](one), SUBSCRIBED[kind](one)
+        read, subscribed = DESCRIBED[kind].read(one), DESCRIBED[kind].subscribed(one)
         found += [
             GroupReader(
                 group=one.group_id,
@@ -376,8 +370,6 @@ async def _fetch(
 async def _share_starts(
     connections: Connections, node: int, groups: list[str], failed: _Failures
 ) -> list[Position]:
-    from holdfast.cluster.messages import request_class
-
     made = request_class("DescribeShareGroupOffsets")
     kind = made.DescribeShareGroupOffsetsRequestGroup
     request = made(

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 
 from holdfast.cluster.cluster import LiveCluster, SendRequest, first_unread_of, led, offsets_of
 from holdfast.cluster.first_unread import MOST_QUERIED, FirstUnread, Wanted
-from holdfast.cluster.group_messages import DESCRIBED_BY, Position, name_of
+from holdfast.cluster.group_messages import DESCRIBED, Position, name_of
 from holdfast.cluster.groups import GroupQuestions, GroupReader
 from holdfast.cluster.snapshot import GONE, SeenGroup, SeenGroups
 from holdfast.core.kinds import GroupType
@@ -64,21 +64,11 @@ class PolledGroups:
 def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
     """Query the coordinators of the chosen groups, and the leaders of what they read.
 
-    Returns
-    -------
-    GroupsNow or None
-        None if ``choose`` returns None.
-
-    Raises
-    ------
-    SourceError
-        If the cluster cannot be reached, or refuses.
+    It returns None if ``choose`` does.
     """
     with cluster.connected() as send:
         questions: GroupQuestions = send("ListGroups", GroupQuestions.ask_each)
-        unanswered = [
-            f"{questions.address(node)}: {why}" for node, why in questions.unanswered.items()
-        ]
+        unanswered = questions.unanswered
         try:
             chosen = choose(questions.listed)
         except SourceError as error:
@@ -134,7 +124,9 @@ def _positions(
 def _readers(
     send: SendRequest, questions: GroupQuestions, kind: GroupType, groups: Sequence[str]
 ) -> list[GroupReader]:
-    found: list[GroupReader] = send(DESCRIBED_BY[kind], lambda _: questions.members(kind, groups))
+    found: list[GroupReader] = send(
+        DESCRIBED[kind].request, lambda _: questions.members(kind, groups)
+    )
     return found
 
 
@@ -190,11 +182,6 @@ def states_now(
         before Kafka 2.6 lists no states: there every chosen group is described.
     known : collection of str
         Groups to check for deletion, if no broker lists them.
-
-    Raises
-    ------
-    SourceError
-        If no broker answers, or the principal may not list groups.
     """
     with cluster.connected() as send:
         return _states(send, _listed(send), choose, describe, known)
@@ -206,18 +193,7 @@ def polled_groups(
     *,
     known: Collection[str] = (),
 ) -> PolledGroups:
-    """Query states, members and commits of the chosen groups.
-
-    Parameters
-    ----------
-    known : collection of str
-        As of :func:`states_now`.
-
-    Raises
-    ------
-    SourceError
-        If no broker answers, or the principal may not list groups.
-    """
+    """Query states, members and commits of the chosen groups; ``known`` as in states_now."""
     with cluster.connected() as send:
         questions = _listed(send)
         seen = _states(send, questions, choose, lambda _: True, known)
@@ -243,11 +219,6 @@ def has_unrecorded_groups(cluster: LiveCluster, topic: str) -> bool:
 
     Kafka writes a record of a group before it lists the group as settled, so the ends are read
     again after the states. Some compatible servers list the topic, and keep groups elsewhere.
-
-    Raises
-    ------
-    SourceError
-        If no broker answers, or the principal may not list groups.
     """
 
     def is_unwritten() -> bool:
@@ -295,7 +266,5 @@ def _states(
         queried_ms=queried_ms,
         groups=groups,
         gone=frozenset(gone),
-        unanswered=tuple(
-            f"{questions.address(node)}: {why}" for node, why in questions.unanswered.items()
-        ),
+        unanswered=questions.unanswered,
     )

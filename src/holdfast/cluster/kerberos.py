@@ -60,13 +60,7 @@ class Service(str):
 
 
 def service_of(settings: Mapping[str, Any]) -> Service:
-    """Return the service of parsed settings.
-
-    Raises
-    ------
-    ConfigError
-        If the extra is not installed.
-    """
+    """Return the service of parsed settings; refuse them if the extra is not installed."""
     try:
         import gssapi  # noqa: F401 - a missing extra is an error before connecting
     except (ImportError, OSError) as error:
@@ -78,13 +72,7 @@ def service_of(settings: Mapping[str, Any]) -> Service:
 
 
 def keys_of(jaas: Mapping[str, str]) -> dict[str, str]:
-    """Return the keys that mean the options of Java's ``Krb5LoginModule``.
-
-    Raises
-    ------
-    ConfigError
-        For options that name no login, or that cannot be honoured.
-    """
+    """Return the keys that mean the options of Java's ``Krb5LoginModule``; refuse other options."""
     if unknown := sorted(jaas.keys() - _OPTIONS - {""}):
         more = "; set KRB5CCNAME" if unknown[0] == "ticketCache" else ""
         raise ConfigError(f"sasl.jaas.config: {unknown[0]} is not supported with GSSAPI{more}")
@@ -119,13 +107,7 @@ def java(settings: Mapping[str, Any]) -> dict[str, str]:
 
 
 def check_librdkafka() -> None:
-    """Refuse Kerberos if librdkafka is built without it, as in confluent-kafka's Linux wheels.
-
-    Raises
-    ------
-    ConfigError
-        With what to use.
-    """
+    """Refuse Kerberos if librdkafka is built without it, as in confluent-kafka's Linux wheels."""
     import confluent_kafka
 
     try:
@@ -140,13 +122,7 @@ def check_librdkafka() -> None:
 
 
 def ticket_of(service: Service) -> tuple[Any, str]:
-    """Return credentials, and whose they are.
-
-    Raises
-    ------
-    ClientError
-        If there is no ticket and none can be fetched.
-    """
+    """Return credentials, and whose they are; a ClientError if no ticket can be had."""
     import gssapi
 
     try:
@@ -179,12 +155,7 @@ def _credentials(service: Service) -> Any:
 def exchange(service: Service, host: str) -> Generator[bytes, bytes, None]:
     """Log in to the broker at ``host``: yield bytes for it, and take its answers.
 
-    The last answer is empty.
-
-    Raises
-    ------
-    ClientError
-        If no ticket can be had, or an answer cannot be used.
+    The last answer is empty. An answer that cannot be used is a ClientError.
     """
     import gssapi
 

@@ -37,32 +37,16 @@ class Keystore:
 
 
 def is_pem(path: Path, name: str) -> bool:
-    """Return whether a store of the keys ``name`` holds PEM.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read.
-    """
+    """Return whether a store of the keys ``name`` holds PEM."""
     return b"-----BEGIN" in _bytes_of(path, name)
 
 
 def read_keystore(
     path: Path, name: str, password: str | None, key_password: str | None
 ) -> Keystore:
-    """Read a store that is not PEM.
+    """Read a store that is not PEM, whose key may have a password of its own.
 
-    Parameters
-    ----------
-    name : str
-        The beginning of its keys: ``ssl.keystore`` or ``ssl.truststore``.
-    key_password : str or None
-        Password of the key; by default the store's.
-
-    Raises
-    ------
-    ConfigError
-        If it cannot be read, is of another format, or a password is wrong or missing.
+    ``name`` is the beginning of its keys: ``ssl.keystore`` or ``ssl.truststore``.
     """
     data = _bytes_of(path, name)
     if data.startswith(_JKS):

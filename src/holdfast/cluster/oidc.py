@@ -64,13 +64,7 @@ class TokenEndpoint:
 
 @lru_cache(maxsize=16)
 def oidc_tokens(endpoint: TokenEndpoint) -> Tokens:
-    """Return the tokens of an endpoint, the same ones for the whole process.
-
-    Raises
-    ------
-    ConfigError
-        If the URL is not one of HTTP.
-    """
+    """Return the tokens of an endpoint, the same ones for the whole process."""
     if not endpoint.url.startswith(("https://", "http://")):
         raise ConfigError(f"{URL}: expected https://..., found {endpoint.url!r}")
     return Tokens(lambda: fetch(endpoint), f"the token endpoint {endpoint.url}", endpoint.java)
@@ -82,13 +76,7 @@ def quoted(text: str) -> str:
 
 
 def fetch(endpoint: TokenEndpoint) -> Token:
-    """Fetch a token.
-
-    Raises
-    ------
-    ClientError
-        If the endpoint cannot be reached, refuses, or does not answer with a token.
-    """
+    """Fetch a token; the ClientError says whether the endpoint was not reached, or refused."""
     for attempt in range(1, ATTEMPTS + 1):
         try:
             return _token(endpoint, _answer(endpoint))

@@ -39,29 +39,12 @@ class _Property:
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    """Read a file of client properties.
-
-    Returns
-    -------
-    dict of str to str
-        The last value of each key, with the values of its variables.
-
-    Raises
-    ------
-    ConfigError
-        If the file or a variable cannot be read, or a line is malformed.
-    """
+    """Read a file of client properties: the last value of each key, with those of its variables."""
     return resolved({one.key: one.value for one in _properties(path, _text(path)[0])})
 
 
 def oddities(path: Path) -> Iterator[str]:
-    """Yield what a reader of the file may not expect, line by line.
-
-    Raises
-    ------
-    ConfigError
-        As :func:`read_properties`.
-    """
+    """Yield what a reader of the file may not expect, line by line."""
     text, encoding = _text(path)
     if encoding == "utf-8":
         yield (
@@ -130,13 +113,7 @@ def _plain(text: str, where: str) -> str:
 
 
 def resolved(config: Mapping[str, str]) -> dict[str, str]:
-    """Return a configuration without its providers, and with the values of its variables.
-
-    Raises
-    ------
-    ConfigError
-        For a provider that is not Kafka's own, and for a variable without a value.
-    """
+    """Return a configuration without its providers, and with the values of its variables."""
     named = [name.strip() for name in config.get(PROVIDERS, "").split(",") if name.strip()]
     classes = {name: config.get(f"{PROVIDERS}.{name}.class", "") for name in named}
     for name, class_ in classes.items():

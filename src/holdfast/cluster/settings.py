@@ -18,6 +18,7 @@ import re
 import ssl
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, ClassVar, Self
 
 from holdfast.cluster import kerberos
@@ -64,13 +65,7 @@ def one_of(*allowed: str) -> Callable[[object], str]:
 
 
 def parse_whole(value: object, low: int, high: int = INT32_MAX, unit: str = "") -> int:
-    """Return a whole number, also from a text.
-
-    Raises
-    ------
-    ValueError
-        If it is not a whole number, is out of range, or has a unit; the text says what to write.
-    """
+    """Return a whole number, also from a text; the ValueError says what to write instead."""
     try:
         number = int(value) if isinstance(value, str) else value
     except ValueError:
@@ -95,13 +90,7 @@ def _in_ms(value: object, unit: str) -> str:
 
 
 def parse_boolean(value: object) -> bool:
-    """Return a boolean, also from a text.
-
-    Raises
-    ------
-    ValueError
-        If it is neither true nor false.
-    """
+    """Return a boolean, also from a text."""
     if isinstance(value, bool):
         return value
     if isinstance(value, str) and value.lower() in ("true", "false"):
@@ -111,20 +100,12 @@ def parse_boolean(value: object) -> bool:
 
 def integer(low: int, high: int = INT32_MAX) -> Callable[[object], int]:
     """Return a parser of whole numbers from ``low`` to ``high``."""
-
-    def parse(value: object) -> int:
-        return parse_whole(value, low, high)
-
-    return parse
+    return partial(parse_whole, low=low, high=high)
 
 
 def milliseconds(low: int) -> Callable[[object], int]:
     """Return a parser of whole numbers of ms, at least ``low``."""
-
-    def parse(value: object) -> int:
-        return parse_whole(value, low, unit="ms")
-
-    return parse
+    return partial(parse_whole, low=low, unit="ms")
 
 
 def _mechanism(value: object) -> str:
@@ -218,18 +199,7 @@ class ConnectionSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, object]) -> ConnectionSettings:
-        """Return the settings of a connection without a member.
-
-        Parameters
-        ----------
-        config : mapping of str to object
-            Keys of :data:`KEYS`; ``bootstrap.servers`` is required.
-
-        Raises
-        ------
-        ConfigError
-            If a value is out of range, or in conflict with another.
-        """
+        """Return the settings of a connection without a member."""
         values: dict[str, Any] = {key: entry.default for key, entry in KEYS.items()}
         values |= {key: parsed(KEYS[key], key, value) for key, value in config.items()}
         check_login(values)
@@ -242,13 +212,7 @@ class ConnectionSettings:
 
 
 def parsed(entry: Key, given: str, value: object) -> object:
-    """Return the parsed value of the key that the user has written as ``given``.
-
-    Raises
-    ------
-    ConfigError
-        If the key cannot have the value; the text shows no secret.
-    """
+    """Return the parsed value of the key that the user has written as ``given``; show no secret."""
     try:
         return entry.parse(value)
     except ValueError as error:

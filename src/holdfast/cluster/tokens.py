@@ -77,13 +77,7 @@ class Tokens:
         return f"Tokens({self.origin})"
 
     def __call__(self) -> Token:
-        """Return a valid token.
-
-        Raises
-        ------
-        ClientError
-            If none can be fetched.
-        """
+        """Return a valid token; a ClientError if none can be fetched."""
         with self._lock:
             self._was_used = True
             held = self._current()
@@ -196,13 +190,7 @@ def described(token: Token) -> str:
 
 
 def provider_named(text: str) -> Callable[[], Any]:
-    """Return the function of ``module:function``.
-
-    Raises
-    ------
-    ConfigError
-        If the module or the function is missing.
-    """
+    """Return the function of ``module:function``; a ConfigError if it is missing."""
     key = "holdfast.oauth.token.provider"
     module, colon, name = text.partition(":")
     if not (module and colon and name):

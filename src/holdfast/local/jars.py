@@ -61,15 +61,7 @@ _CHECKSUMS = Path(__file__).with_name("jars.sha256")
 
 
 def broker_jars(version: str = KAFKA_VERSION, *, note: Note | None = None) -> list[Path]:
-    """Return the jars of a whole Kafka server, by :func:`resolve`.
-
-    Raises
-    ------
-    ConfigError
-        For an invalid version, or one before :data:`OLDEST_KAFKA`.
-    JavaError
-        As for :func:`resolve`.
-    """
+    """Return the jars of a whole Kafka server, by :func:`resolve`."""
     return resolve(broker_coordinates(version), broker_folder(version), note=note)
 
 
@@ -78,11 +70,6 @@ def broker_coordinates(version: str = KAFKA_VERSION) -> list[str]:
 
     The log4j is version 2 since Kafka 4.0, the repaired version 1 (reload4j) before. Kafka's own
     releases add the binding too.
-
-    Raises
-    ------
-    ConfigError
-        For an invalid version, or one before :data:`OLDEST_KAFKA`.
     """
     logging = _LOG4J_2 if kafka_release(version) >= (4, 0) else _LOG4J_1
     return [f"{_KAFKA}:{version}", logging]
@@ -94,13 +81,7 @@ def broker_folder(version: str) -> str:
 
 
 def kafka_release(version: str) -> tuple[int, int]:
-    """Return the release of a version: ``3.6.2`` -> (3, 6).
-
-    Raises
-    ------
-    ConfigError
-        For an invalid version, or one before :data:`OLDEST_KAFKA`.
-    """
+    """Return the release of a version: ``3.6.2`` -> (3, 6); refuse one before OLDEST_KAFKA."""
     match = re.fullmatch(r"(\d+)\.(\d+)\.\d+", version)
     if match is None:
         raise ConfigError(f"{version!r} is not a version of Kafka (such as {KAFKA_VERSION})")
@@ -117,11 +98,9 @@ def connector_jars(pyspark_version: str, *, note: Note | None = None) -> list[Pa
     """Return the jars for ``spark.jars`` for the ``kafka`` source of a PySpark.
 
     The first connector of a minor runs with every patch of that minor; ``HOLDFAST_SPARK_CONNECTOR``
-    names another one. Jars that PySpark includes are left out.
+    names another one.
     """
-    coordinate = connector_of(pyspark_version)
-    name = coordinate.partition(":")[2].replace(":", "-")
-    return resolve([coordinate], name, without=_modules_of_pyspark(), note=note)
+    return _beside_pyspark(connector_of(pyspark_version), note)
 
 
 def connector_of(pyspark_version: str) -> str:
@@ -135,21 +114,21 @@ def delta_jars(pyspark_version: str, *, note: Note | None = None) -> list[Path]:
 
     A session does without them, so there is one attempt, of five minutes at most.
     """
-    version = first_patch(pyspark_version)
-    name = f"delta-spark_2.13-{version}"
-    return resolve(
-        [f"{DELTA}:{version}"],
-        name,
-        without=_modules_of_pyspark(),
-        note=note,
-        attempts_s=(300,),
-    )
+    return _beside_pyspark(f"{DELTA}:{first_patch(pyspark_version)}", note, attempts_s=(300,))
 
 
 def msk_jars(*, note: Note | None = None) -> list[Path]:
     """Return the jars for ``spark.jars`` that log Java's client in to Amazon MSK by IAM."""
-    name = MSK_LOGIN.partition(":")[2].replace(":", "-")
-    return resolve([MSK_LOGIN], name, without=_modules_of_pyspark(), note=note)
+    return _beside_pyspark(MSK_LOGIN, note)
+
+
+def _beside_pyspark(
+    coordinate: str, note: Note | None, attempts_s: Sequence[int] = _ATTEMPTS_S
+) -> list[Path]:
+    """Return the jars of a coordinate, without those that PySpark includes."""
+    name = coordinate.partition(":")[2].replace(":", "-")
+    without = _modules_of_pyspark()
+    return resolve([coordinate], name, without=without, note=note, attempts_s=attempts_s)
 
 
 def first_patch(pyspark_version: str) -> str:
@@ -161,13 +140,7 @@ def first_patch(pyspark_version: str) -> str:
 
 
 def cache_folder() -> Path:
-    """Return holdfast's cache folder, which may not exist yet.
-
-    Raises
-    ------
-    JavaError
-        If no variable names one and the user has no home, as in some containers.
-    """
+    """Return holdfast's cache folder, which may not exist yet."""
     own = os.environ.get("HOLDFAST_CACHE")
     base = os.environ.get("XDG_CACHE_HOME")
     try:
@@ -186,7 +159,9 @@ def resolve(
     note: Note | None = None,
     attempts_s: Sequence[int] = _ATTEMPTS_S,
 ) -> list[Path]:
-    """Return the jars of Maven coordinates and of their dependencies.
+    """Return the jars of Maven coordinates and of their dependencies, as sorted absolute paths.
+
+    The JavaError of jars that cannot be fetched says in one line what to do.
 
     Parameters
     ----------
@@ -200,16 +175,6 @@ def resolve(
         Called with one line before the first download.
     attempts_s : sequence of int
         Timeout of each attempt to download, in seconds.
-
-    Returns
-    -------
-    list of Path
-        Absolute paths, sorted.
-
-    Raises
-    ------
-    JavaError
-        If they cannot be fetched; the text says in one line what to do.
     """
     given = os.environ.get("HOLDFAST_JARS")
     if given:

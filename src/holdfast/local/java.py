@@ -44,13 +44,7 @@ class Java:
 
 
 def find_java() -> Java:
-    """Find a usable Java: from ``JAVA_HOME`` if it is usable, else from ``PATH``.
-
-    Raises
-    ------
-    JavaError
-        If no Java is usable; the text says in one line what was found and what to install.
-    """
+    """Find a usable Java: from ``JAVA_HOME`` if it is usable, else from ``PATH``."""
     home = os.environ.get("JAVA_HOME", "")
     candidates = []
     if home:
@@ -119,11 +113,6 @@ def java_for_spark(*, is_local: bool) -> Iterator[None]:
     is_local : bool
         Whether the JVM runs all tasks itself. Else executors take their ``JAVA_HOME`` from this
         process, and later, so the script is not used.
-
-    Raises
-    ------
-    JavaError
-        If no Java is usable.
     """
     java = find_java()
     home = os.environ["JAVA_HOME"] = str(java.home)

@@ -153,7 +153,6 @@ class Worker:
         self._calls = ApplicationCalls(self._end)
         self._signals = EndSignals(at_once=True)
         self._is_started = False
-        self._is_stopped = False
         self._ends_with_error = False  # a close must not hide that error
 
     def start(self) -> None:
@@ -261,7 +260,7 @@ class Worker:
         if runtime is None or self._calls.is_done:
             raise LocalProtocolError("start() first")
         deadline = None if timeout is None else time.monotonic() + timeout
-        while not (self._is_stopped or self._supervisor.error):
+        while not (self._calls.is_stopped or self._supervisor.error):
             left_s = _POLL_S if deadline is None else min(_POLL_S, deadline - time.monotonic())
             if left_s <= 0 or runtime.member_thread.finished.wait(left_s):
                 break
@@ -269,7 +268,7 @@ class Worker:
 
     def stop(self) -> None:
         """End :meth:`run`; from any thread or signal handler."""
-        self._is_stopped = True
+        self._calls.is_stopped = True
 
     def _raise_failure(self) -> None:
         error, self._supervisor.error = self._supervisor.error, None
@@ -403,9 +402,6 @@ class WorkerSession:
         """Report ``resources`` as drained: nothing is in flight besides the work itself."""
         drained()
 
-    def take_over(self, resources: tuple[Pair, ...], term: int) -> None:
-        """Do nothing: the work has begun already."""
-
     def drop(self, resources: tuple[Pair, ...], lost: tuple[Pair, ...]) -> None:
         """Notify the work that another worker may have begun."""
         self.supervisor.drop(resources)
@@ -438,6 +434,3 @@ class WorkerSession:
         """Wait for work that has to end, until the deadline of the close."""
         if self._is_ending:  # else a start has failed, and the next one may succeed
             self.supervisor.close(max(0.0, self._deadline - time.monotonic()))
-
-    def close(self) -> None:
-        """Do nothing: the supervisor has ended."""

@@ -126,16 +126,8 @@ def run(
 def read_group(path: str, group: str | None, note: Callable[[str], None]) -> Group:
     """Read a snapshot from a file, or from stdin for ``-``.
 
-    ``group`` is the one to take of a text that describes several.
-
-    Raises
-    ------
-    ConfigError
-        A text describes several groups and none was named, or a group of JSON was named.
-    SourceError
-        The file cannot be read, or is neither JSON nor what `kafka-consumer-groups` prints.
-    ModelError
-        It is JSON, but not a snapshot.
+    ``group`` is the one to take of a text of `kafka-consumer-groups` that describes several. Raise
+    SourceError if the file is neither that nor JSON, ModelError if the JSON is not a snapshot.
     """
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")

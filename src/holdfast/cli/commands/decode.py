@@ -75,10 +75,7 @@ SCHEMAS: Mapping[str, Callable[[bytes], Any]] = {
 def decode_line(schema: str, line: str) -> dict[str, Any]:
     """Decode one message in hex to JSON types; a record is ``KEYHEX VALUEHEX`` or ``KEYHEX null``.
 
-    Raises
-    ------
-    WireError
-        The line is not hex (``bad-hex``), or the bytes break their schema.
+    Raise WireError if the line is not hex (``bad-hex``), or the bytes break their schema.
     """
     if schema not in READ_RECORD:
         return to_json(SCHEMAS[schema](_from_hex(line.strip(), schema, "data")))
@@ -92,12 +89,6 @@ def decode_record_hex(schema: str, key: str, value: str) -> dict[str, Any]:
         None if key == "null" else _from_hex(key, schema, "key"),
         None if value == "null" else _from_hex(value, schema, "value"),
     )
-
-
-def error_json(error: WireError) -> dict[str, Any]:
-    """Return the output line of a message that could not be read."""
-    names = ("reason", "schema", "version", "field", "position")
-    return {"error": {name: getattr(error, name) for name in names}}
 
 
 def to_json(value: Any) -> dict[str, Any]:
@@ -188,7 +179,9 @@ def run(
     A record on stdin is KEYHEX VALUEHEX, or KEYHEX null. Bad bytes give
     {"error": {"reason", "schema", "version", "field", "position"}} and exit code 3.
     """
-    _check_name(schema)
+    if schema not in NAMES:
+        hint = nearest(schema, NAMES, 3, before="") or f"known are {', '.join(NAMES)}"
+        raise ConfigError(f"no schema is called {schema!r}; {hint}")
     indent = 2 if fmt is JsonFormat.JSON else None
     answers = (
         json.dumps(document, indent=indent) for document in _documents(schema, data, key, value)
@@ -224,14 +217,8 @@ def _answer(read: Callable[[], dict[str, Any]], *, is_argument: bool = False) ->
     except WireError as error:
         if is_argument and error.reason == BAD_HEX:
             raise ConfigError(f"{error.field}: expected pairs of hex digits") from error
-        return error_json(error)
-
-
-def _check_name(schema: str) -> None:
-    """Refuse a schema that is not known, with the nearest names."""
-    if schema not in NAMES:
-        hint = nearest(schema, NAMES, 3, before="") or f"known are {', '.join(NAMES)}"
-        raise ConfigError(f"no schema is called {schema!r}; {hint}")
+        names = ("reason", "schema", "version", "field", "position")
+        return {"error": {name: getattr(error, name) for name in names}}
 
 
 def _write_lines(lines: Iterator[str], output: Path | None, quiet: bool) -> None:

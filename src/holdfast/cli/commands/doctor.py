@@ -130,7 +130,8 @@ def _print_worst(found: Iterable[Ranked], most: int, output: Path | None) -> int
     from holdfast.fleet.analysis.findings import doctor
 
     verdicts = doctor.worst_ranked(found, most)
-    print_screens(verdicts, output)
+    with nullcontext() if output is None else open_private(output) as file:
+        _print_screens(Console(file=file, highlight=False), verdicts)
     active = (f.severity.rank for v in verdicts for f in v.findings if f.is_active)
     return max(active, default=-1)
 
@@ -159,10 +160,7 @@ def _write_all(found: Iterable[Ranked], fmt: Format, output: Path | None) -> int
 class SortedTexts:
     """Texts that are written in the order of their keys, which is known once all are there.
 
-    Parameters
-    ----------
-    file : binary file
-        An empty file for the texts; only their keys are in memory.
+    An empty file of the caller holds the texts; only their keys are in memory.
     """
 
     def __init__(self, file: IO[bytes]):
@@ -207,13 +205,7 @@ def _rows(verdict: Verdict) -> list[dict[str, object]]:
 _STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
 
 
-def print_screens(found: Sequence[Verdict], target: Path | None) -> None:
-    """Print the screens of ``found`` to a file or stdout."""
-    with nullcontext() if target is None else open_private(target) as file:
-        _print_all(Console(file=file, highlight=False), found)
-
-
-def _print_all(console: Console, found: Sequence[Verdict]) -> None:
+def _print_screens(console: Console, found: Sequence[Verdict]) -> None:
     from holdfast.fleet.report.drawing.words import UP_TO
 
     for verdict in found:

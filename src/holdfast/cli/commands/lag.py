@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from holdfast.cli import options
 from holdfast.cli.declared import Option
 from holdfast.cli.durations import above_zero_s
-from holdfast.cli.histories import live_cluster, rows_of
+from holdfast.cli.histories import cluster_of, rows_of
 from holdfast.cli.output import Format, notes, write_rows, write_table
 from holdfast.cli.printed_texts import described_lag, is_described
 from holdfast.cli.sources import open_source
@@ -110,11 +110,8 @@ def _of_coordinators(
     """Return rows as coordinators answer; None if there are too many groups."""
     from holdfast.cli.live_groups import live_lag
 
-    cluster = live_cluster(
-        str(source_options.bootstrap), source_options.command_config, source_options.timeout
-    )
     rows = live_lag(
-        cluster,
+        cluster_of(source_options),
         source_options.group or (),
         all_groups=all_groups,
         reset=reset,

@@ -55,8 +55,7 @@ def run(
     partition-seconds. `moves` in JSON output lists (topic, partition, from, to).
     """
     from holdfast.core.assignors.registry import check_options
-    from holdfast.fleet.pipeline.plan.rows import topics_of
-    from holdfast.fleet.pipeline.plan.run import PLAN, plan
+    from holdfast.fleet.pipeline.plan import PLAN, plan, topics_of
     from holdfast.fleet.pipeline.session import running_session
 
     assignor_options = dict(parse_option(text) for text in option or ())

@@ -178,12 +178,8 @@ def settings_from(
     """Return every combination with its own meaning, in the order of the options.
 
     Without policies, :data:`COMPARED` applies; in it, an assignor without a cooperative form is
-    replayed under ``holdfast-simple`` instead of ``simple``.
-
-    Raises
-    ------
-    ConfigError
-        A policy or an assignor is unknown, or the two do not go together.
+    replayed under ``holdfast-simple`` instead of ``simple``. Raise ConfigError if a name is
+    unknown, or a policy and an assignor do not go together.
     """
     from holdfast.fleet.pipeline.replay.trace import ReplaySettings
 

@@ -105,15 +105,7 @@ def run(
 def tables_of_others(
     source: StoragePath | None, since: Since | None = None, *, client_ids: bool = False
 ) -> ServedFleet:
-    """Open tables that another process writes, or that do not change.
-
-    Raises
-    ------
-    ConfigError
-        The folder holds no tables.
-        SourceError
-            The tables cannot be read.
-    """
+    """Open tables that others write, or that do not change; ConfigError without tables."""
     from holdfast.cli.sources import is_dump
     from holdfast.fleet.report.serving.served_fleet import ServedFleet
 
@@ -139,15 +131,7 @@ def own_tables(
 ) -> tuple[ServedFleet, Updater]:
     """Return tables that this process updates, and their started updater.
 
-    Parameters
-    ----------
-    has_answered : bool
-        Whether the cluster is known to answer.
-
-    Raises
-    ------
-    ConfigError, SourceError
-        An option is wrong; or the folder is empty and the cluster does not answer.
+    ``has_answered``: whether the cluster is known to answer; it must if the folder is empty.
     """
     from holdfast.cli.updater import Updater
 
@@ -200,12 +184,7 @@ def own_tables(
 def state_folder(bootstrap: str, watch_options: options.WatchOptions) -> Path:
     """Return the folder of a cluster in the user's state directory; its first writer creates it.
 
-    Raises
-    ------
-    SourceError
-        The cluster does not answer.
-    ConfigError
-        The cluster id cannot be the name of a folder.
+    Raise SourceError if the cluster does not answer, ConfigError if its id cannot name a folder.
     """
     from holdfast.cli.histories import live_cluster
 
@@ -226,10 +205,7 @@ def serve(
 ) -> None:
     """Answer requests until the process must end, and end the updater with it.
 
-    Parameters
-    ----------
-    token : str
-        The token of ``--token-file``; empty without the option.
+    ``token`` is the token of ``--token-file``; empty without the option.
     """
     from holdfast.fleet.report.serving.application import ServedPages
     from holdfast.fleet.report.serving.server import PageServer, is_loopback, listen_on
@@ -269,10 +245,7 @@ def listen_address(text: str) -> tuple[str, int]:
 def read_token(file: Path | None) -> str:
     """Return the token in a file, stripped; empty without a file.
 
-    Raises
-    ------
-    ConfigError
-        The token is too short, or a header cannot carry it; or other users may read the file.
+    Raise ConfigError if it is too short, or no header can carry it, or other users may read it.
     """
     if file is None:
         return ""

@@ -186,7 +186,8 @@ def run(
     )
     setups = [_under(setup, name, assignor) for name in names]  # all are checked before one runs
     if verbose and not quiet:
-        _print_costs(setup.costs)
+        for name, value, text in setup.costs.lines():
+            print_note(f"{name.replace('_', '-')} = {value}: {text}")
     reports = [_simulate(each, dump, quiet=quiet) for each in setups]
     if picture is not None:
         write_text(draw(reports), picture)
@@ -217,11 +218,6 @@ def _simulate(setup: Setup, dump: Path | None, *, quiet: bool) -> Report:
         for line in report.trace:
             print_note(line)
     return report
-
-
-def _print_costs(costs: Costs) -> None:
-    for name, value, text in costs.lines():
-        print_note(f"{name.replace('_', '-')} = {value}: {text}")
 
 
 def _known_policy(name: str) -> str:
@@ -312,13 +308,7 @@ TICKS_S = (1, 2, 5, 10, 20, 30, 60, 120, 300, 600, 1200, 1800, 3600, 7200, 14400
 
 
 def draw(reports: Sequence[Report]) -> str:
-    """Return an SVG document with one panel for each run.
-
-    Parameters
-    ----------
-    reports : sequence of Report
-        Runs with a timeline (``Setup.timeline``); at least one.
-    """
+    """Return an SVG document with one panel for each run with a timeline; at least one."""
     longest_ms = max(max((o.end_ms for o in r.timeline), default=0) - r.begin_ms for r in reports)
     longest_ms = max(longest_ms, 1)
     panels, y = [], TOP

@@ -240,11 +240,8 @@ def _words_of(text: str) -> list[str]:
 def _listed(words: list[str], flag: str) -> _Listed:
     """Read a list; ``failback`` means its design's protocol with ``holdfast.policy`` beside it.
 
-    Raises
-    ------
-    ConfigError
-        A policy that its members' protocol already implies, or two policies that it does not; a
-        user's assignor that cannot be imported.
+    Raise ConfigError for a policy that its members' protocol already implies, for two policies that
+    it does not, or for a user's assignor that cannot be imported.
     """
     names: dict[str, None] = {}
     policies, own = [], []

@@ -99,10 +99,7 @@ def member(bootstrap: str, topic: str, group: str, policy: str, event_log: str) 
 def producer(bootstrap: str, topic: str, partitions: str, rate: str) -> None:
     """Produce a steady stream to every partition until SIGTERM, and await every acknowledgement.
 
-    Parameters
-    ----------
-    partitions, rate : str
-        Number of partitions; records per second over all of them.
+    ``rate`` is in records per second over all partitions.
     """
     stop = watch()
     n_partitions, per_second = int(partitions), float(rate)

@@ -77,13 +77,7 @@ class Entry:
 
 
 class EventLogWriter:
-    """Appends the lines of one process to its event log, without buffering.
-
-    Parameters
-    ----------
-    file : text file
-        The event log, open for appending; the caller closes it.
-    """
+    """Appends the lines of one process to its open event log, without buffering."""
 
     def __init__(self, name: str, file: TextIO):
         self._name = name
@@ -151,14 +145,9 @@ def holdings(entries: Iterable[Entry]) -> dict[str, set[int]]:
 
 
 def intervals(entries: Sequence[Entry], end_seconds: float) -> list[Interval]:
-    """Return ownership intervals by partition and start; an open one stops at ``end_seconds``.
+    """Return ownership intervals by partition and start, from entries ordered by time.
 
-    Parameters
-    ----------
-    entries : sequence of Entry
-        Ordered by time.
-    end_seconds : float
-        End of an interval that no entry closes, in seconds since the epoch.
+    An interval that no entry closes stops at ``end_seconds``, in seconds since the epoch.
     """
     opened: dict[tuple[int, str], float] = {}
     found: list[Interval] = []
@@ -248,19 +237,10 @@ class Account:
 
 
 def count_records(entries: Iterable[Entry], end: Mapping[int, int]) -> Account:
-    """Count the records of a topic that members have read.
+    """Count the records of a topic that the members of one group have read.
 
-    Parameters
-    ----------
-    entries : iterable of Entry
-        The event logs of the members of one group.
-    end : mapping of partition to int
-        End offset of every partition; each begins at 0.
-
-    Raises
-    ------
-    ProcessError
-        A member read at or beyond the end of a partition.
+    ``end`` has the end offset of every partition; each begins at 0. Raise ProcessError if a member
+    read at or beyond the end.
     """
     batches: dict[int, list[tuple[int, int]]] = {partition: [] for partition in end}
     for entry in entries:

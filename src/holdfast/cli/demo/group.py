@@ -27,10 +27,7 @@ _GRACE_SECONDS = 60.0
 class Child:
     """One process of the demo; what it writes to stderr goes to a file.
 
-    Parameters
-    ----------
-    program, name : str
-        A program of the module ``children``; what messages call the process.
+    ``program`` is one of the module ``children``; messages call the process by ``name``.
     """
 
     def __init__(self, folder: Path, program: str, name: str, *arguments: str):
@@ -84,16 +81,9 @@ class Child:
 
 
 class MemberProcesses:
-    """Members of one consumer group, each a process with an event log.
+    """Members of one consumer group, each a process with an event log in a folder.
 
-    Parameters
-    ----------
-    bootstrap, topic : str
-        Bootstrap servers, and the topic that the members read.
-    policy : str
-        Policy of every member; the group is named after it.
-    folder : Path
-        Folder for the event logs and for what the processes write to stderr.
+    All have the same policy, after which the group is named.
     """
 
     def __init__(self, bootstrap: str, topic: str, policy: str, n_partitions: int, folder: Path):
@@ -127,13 +117,7 @@ class MemberProcesses:
 
 
 class Bounced:
-    """The groups of a demo and their producer.
-
-    Parameters
-    ----------
-    groups : sequence of MemberProcesses
-        Every method acts on each of the groups.
-    """
+    """The groups of a demo and their producer; every method acts on each of the groups."""
 
     def __init__(self, groups: Sequence[MemberProcesses], folder: Path):
         self.groups = groups

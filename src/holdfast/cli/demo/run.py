@@ -39,7 +39,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.drawing.writing import write as write_report
 from holdfast.fleet.tables.storage.private import make_private_folder
-from holdfast.local.broker.broker import Broker
+from holdfast.local.broker import Broker
 
 TOPIC = "orders"
 POLICIES = ("simple", "deferred")
@@ -198,10 +198,7 @@ def _folder(options: DemoOptions) -> tuple[Path, bool]:
 def make_room(out: Path) -> None:
     """Create the demo's folders below ``out``, empty and marked; only marked ones are deleted.
 
-    Raises
-    ------
-    ConfigError
-        A folder without the mark exists: it is not the demo's, and nothing was deleted.
+    Raise ConfigError, before anything is deleted, if one without the mark exists.
     """
     folders = [out / part for part in PARTS]
     for folder in folders:
@@ -266,13 +263,7 @@ def _live(
 
 
 def _cost(group: MemberProcesses, end: Mapping[int, int], began: float, ended: float) -> Cost:
-    """Return the cost of a group by its event logs.
-
-    Raises
-    ------
-    ProcessError
-        A partition had two owners.
-    """
+    """Return the cost of a group by its event logs; raise ProcessError for two owners at once."""
     entries = group.event_log.read()
     owned = intervals(entries, time.time())
     doubles = overlaps(owned)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import partial, reduce
 from itertools import groupby
 from operator import itemgetter
-from typing import TYPE_CHECKING, ClassVar, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -37,6 +37,8 @@ OfGroups: TypeAlias = Callable[[pa.Table], Mapping[str, pa.Table]]
 """Makes rows of some tables, by name, of the rows of whole groups."""
 Pieces = list[tuple[str, int]]
 """Files, and a row group of each."""
+Rows: TypeAlias = "InMemoryRows | FrameRows | FileRows"
+"""Rows that a step reads, here or in tasks; None as ``cost_rows``: nobody has counted them."""
 
 PIECE_BYTES: Final = 16 << 20
 """A task reads about so much of files, or less: every core has as many tasks."""
@@ -47,28 +49,6 @@ HERE_BYTES: Final = 256 << 20
 
 WHOLE_GROUPS_ROWS: Final = 500_000
 """Rows that :func:`whole_groups` waits for."""
-
-
-class Rows(Protocol):
-    """Rows that a step reads."""
-
-    @property
-    def cost_rows(self) -> int | None:
-        """Number of records with the same cost; None if unknown."""
-        ...
-
-    @property
-    def fits_here(self) -> bool:
-        """Return whether this process reads the rows though there is a session."""
-        ...
-
-    def here(self) -> Batches:
-        """Read the rows in this process."""
-        ...
-
-    def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
-        """Read the rows in tasks of Spark, and return the rows that ``task`` makes of them."""
-        ...
 
 
 def unchanged(batches: Batches) -> Batches:
@@ -98,14 +78,8 @@ class Input:
 class Grouping:
     """Work on the rows of groups.
 
-    Parameters
-    ----------
-    task : callable
-        Gets whole groups, one behind the other.
-    order : tuple of str
-        Columns that sort the rows; the first one is ``group``.
-    columns : tuple of str
-        Columns that the task gets; empty for all.
+    ``task`` gets whole groups, one behind the other, sorted by ``order``, whose first column is
+    ``group``. It gets the ``columns``, or all of them if they are empty.
     """
 
     task: BatchTask
@@ -116,14 +90,9 @@ class Grouping:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step.
+    """One step; ``what`` names its input in an error of Spark.
 
-    Parameters
-    ----------
-    what : str
-        Name of the input, for the error of Spark.
-    grouped : Grouping, optional
-        Without it, the input rows are the result.
+    If ``grouped`` is None, the input rows are the result.
     """
 
     what: str
@@ -135,15 +104,8 @@ class Step:
 def run(session: Session, step: Step, on_spark: Callable[[], Step] | None = None) -> pa.Table:
     """Run a step where it costs less; call the session only if that is Spark.
 
-    Parameters
-    ----------
-    on_spark : callable, optional
-        Makes the step that runs on Spark, if the tasks of ``step`` need this process.
-
-    Raises
-    ------
-    SourceError
-        Spark could not read the rows.
+    ``on_spark`` makes the step that runs on Spark, if the tasks of ``step`` need this process. A
+    SourceError: Spark could not read the rows.
     """
     rows = [one.rows for one in step.inputs]
     if session is None or (
@@ -197,10 +159,7 @@ def run_on_spark(spark: SparkSession, step: Step) -> pa.Table:
 def whole_groups(batches: Batches, schema: pa.Schema) -> Iterator[pa.Table]:
     """Join batches that are sorted by ``group`` into tables of whole groups.
 
-    Yields
-    ------
-    Table of schema
-        Tables of about WHOLE_GROUPS_ROWS rows, or more if one group has more.
+    A table has about WHOLE_GROUPS_ROWS rows, or more if one group has more.
     """
     waiting: list[pa.Table] = []
     for batch in batches:
@@ -232,14 +191,8 @@ def writing_groups(root: str, batch: int, schema: pa.Schema, made: OfGroups) -> 
 class InMemoryRows:
     """Rows of this process.
 
-    Parameters
-    ----------
-    task_rows : int
-        So many are a task on Spark, which makes each batch of rows one.
-    here_rows : int
-        So many are a batch in this process.
-    track : callable
-        Passes on the batches of this process, for a progress bar.
+    ``task_rows`` are a task on Spark, which makes each batch of rows one; ``here_rows`` are a batch
+    in this process. ``track`` passes on the batches of this process, for a progress bar.
     """
 
     rows: pa.Table
@@ -254,7 +207,7 @@ class InMemoryRows:
         return self.track(self.rows.combine_chunks().to_batches(max_chunksize=self.here_rows))
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
-        """Read the rows in tasks, as :class:`Rows` says."""
+        """Read the rows in tasks, and return the rows that ``task`` makes of them."""
         batches = self.rows.combine_chunks().to_batches(max_chunksize=self.task_rows)
         frame = spark.createDataFrame(pa.Table.from_batches(batches, self.rows.schema))
         return frame.mapInArrow(task, ddl_of(schema))
@@ -275,7 +228,7 @@ class FrameRows:
         yield from rows.combine_chunks().to_batches()
 
     def mapped(self, spark: SparkSession, task: BatchTask, schema: pa.Schema) -> DataFrame:
-        """Read the rows in tasks, as :class:`Rows` says."""
+        """Read the rows in tasks, and return the rows that ``task`` makes of them."""
         return self.frame.mapInArrow(task, ddl_of(schema))
 
 
@@ -335,13 +288,7 @@ def numbers(spark: SparkSession, n_parts: int) -> DataFrame:
 
 
 def pieces(files: Sequence[str], n_parts: int) -> list[Pieces]:
-    """Split the row groups of Parquet files into parts of about equal size, in order.
-
-    Parameters
-    ----------
-    n_parts : int
-        Number of parts; fewer if there are fewer row groups.
-    """
+    """Split row groups of files into at most ``n_parts`` parts of about equal size, in order."""
     found = [piece for file in files for piece in _row_groups(file)]
     total = np.cumsum([0, *(size for _, _, size in found)])
     part = (total[:-1] * n_parts // max(int(total[-1]), 1)).tolist()

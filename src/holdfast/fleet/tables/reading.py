@@ -225,15 +225,15 @@ class Tables:
         table in ``columns`` only those named there. The memory does not depend on the number of
         groups.
         """
-        step = max(len(groups), 1) if self.is_held else self._groups_read_at_once(len(groups))
+        step = len(groups)
+        if not self.is_held:
+            step = step * ROWS_AT_ONCE // max(self._n_rows(), 1)
+        step = max(step, GROUPS_AT_ONCE)
         for first in range(0, len(groups), step):
             read = cache(partial(self._read, groups[first : first + step], columns or {}))
             for at in range(first, min(first + step, len(groups)), GROUPS_AT_ONCE):
                 some = groups[at : min(at + GROUPS_AT_ONCE, first + step)]
                 yield SomeGroups(some, cache(partial(_cut, read, some)))
-
-    def _groups_read_at_once(self, n_groups: int) -> int:
-        return max(GROUPS_AT_ONCE, n_groups * ROWS_AT_ONCE // max(self._n_rows(), 1))
 
     def _n_rows(self) -> int:
         """Return the rows in files of tables with groups that are loaded together."""
@@ -259,11 +259,7 @@ class Tables:
         """Find groups by name or pattern, in the order given; None for all.
 
         A group whose only records wait for the end of a transaction is omitted if others exist.
-
-        Raises
-        ------
-        ConfigError
-            A group is unknown, with the nearest names; or all of them wait.
+        Another name is a ConfigError with the nearest names.
         """
         waiting = self._waiting() if groups else []
         chosen: dict[str, None] = {}
@@ -398,13 +394,7 @@ class Tables:
         return found.rows if found else 0
 
     def data_files(self, name: str) -> list[DataFile]:
-        """Return a table's committed files, with bounds of their columns; none without a manifest.
-
-        Raises
-        ------
-        SourceError
-            The table is unknown, or the manifest or the table's log cannot be read.
-        """
+        """Return a table's committed files, with bounds of columns; none without a manifest."""
         _known(name)
         return self._query(lambda now: now.data_files(name))
 
@@ -413,15 +403,8 @@ class Tables:
 
         Parameters
         ----------
-        name : str
-            The table.
         groups : sequence of str, optional
             Omit files that contain none of the groups.
-
-        Raises
-        ------
-        SourceError
-            The table is unknown, nothing was committed, or a file is reached through a link.
         """
         _known(name)
         return self._query(lambda now: now.files(name, groups))

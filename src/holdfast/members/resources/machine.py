@@ -21,6 +21,7 @@ References: Kafka Connect's ``Worker``, whose tasks start and stop in parallel a
 from __future__ import annotations
 
 import heapq
+import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,11 +34,10 @@ from holdfast.members.resources.attempts import (
     Begin,
     Effect,
     Effects,
-    EndedLate,
     EndWorker,
-    Failed,
     Failure,
     Failures,
+    LogLine,
     Lose,
     Overdue,
     RequestRound,
@@ -45,7 +45,7 @@ from holdfast.members.resources.attempts import (
     ResourceStatus,
     RevocationEnded,
     Stop,
-    StopFailed,
+    resource_name,
 )
 
 
@@ -172,6 +172,8 @@ class ResourceMachine:
         entries = self._taken(resources)
         ending = tuple(e.attempt for e in entries if e.attempt and e.attempt.is_stopping)
         effects: Effects = [Lose(ending)] if ending else []
+        for attempt in ending:
+            attempt.is_lost = True
         for entry in entries:
             self._leave(entry, now_ms)
         return effects + self._stop(now_ms, entries, lost=True)
@@ -196,7 +198,9 @@ class ResourceMachine:
             effects.append(EndWorker(error))
         if attempt.is_stopping:
             if error is not None:
-                effects.append(StopFailed(attempt.resource, error))
+                name = resource_name(attempt.resource)
+                text = "the end of the work on %s raised"
+                effects.append(LogLine(logging.ERROR, text, (name,), error))
             effects += self._stopped(now_ms, attempt)
             return effects + self._begin(now_ms)
         entry = self._entries[attempt.resource]
@@ -214,7 +218,7 @@ class ResourceMachine:
         late = {a for w in self._waits if w.deadline_ms <= now_ms for a in w.pending}
         if late:
             for attempt in late:
-                attempt.is_overdue = True
+                attempt.is_overdue = attempt.is_lost = True
                 entry = self._entries.get(attempt.resource)
                 if entry is not None and entry.attempt is attempt:
                     self._leave(entry, now_ms)
@@ -269,9 +273,10 @@ class ResourceMachine:
         new = [a for a in pending if not a.is_stopping]
         if new:
             for attempt in new:
+                attempt.deadline_ms, attempt.is_lost = deadline_ms, lost
                 attempt.is_stopping = True
             new.sort(key=lambda a: a.resource)
-            effects.append(Stop(tuple(new), deadline_ms, lost))
+            effects.append(Stop(tuple(new), lost))
         if pending:
             self._waits.append(_Ending(deadline_ms=deadline_ms, pending=pending, token=token))
         elif token is not None:
@@ -304,7 +309,9 @@ class ResourceMachine:
         if left is attempt:
             del self._left[resource]
             if attempt.is_overdue:
-                effects.append(EndedLate(resource, now_ms - since_ms))
+                text = "the work on %s has ended, %.1f s too late"
+                late_s = (now_ms - since_ms) / 1000
+                effects.append(LogLine(logging.WARNING, text, (resource_name(resource), late_s)))
             if entry is not None:
                 self._queue.append(entry)
         elif entry is not None and entry.attempt is attempt:
@@ -330,7 +337,10 @@ class ResourceMachine:
         self.n_failures += 1
         entry.status = ResourceStatus.FAILED
         self._at(failure.retry_ms, entry)
-        return Failed(entry.resource, error, failure, now_ms)
+        text = "%s has failed, %d in a row: the next attempt is in %.1f s"
+        retry_s = (failure.retry_ms - now_ms) / 1000
+        arguments = resource_name(entry.resource), failure.count, retry_s
+        return LogLine(logging.ERROR, text, arguments, error)
 
     def _at(self, at_ms: int, entry: _OwnedResource, attempt: Attempt | None = None) -> None:
         heapq.heappush(self._timers, (at_ms, next(self._order), entry, attempt))

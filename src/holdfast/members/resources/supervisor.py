@@ -34,10 +34,9 @@ from holdfast.members.resources.attempts import (
     Effect,
     Effects,
     Ended,
-    EndedLate,
     EndWorker,
-    Failed,
     Failures,
+    LogLine,
     Lose,
     Overdue,
     RequestRound,
@@ -49,7 +48,6 @@ from holdfast.members.resources.attempts import (
     Started,
     Stop,
     StopEvent,
-    StopFailed,
     resource_name,
 )
 from holdfast.members.resources.machine import ResourceMachine
@@ -210,10 +208,9 @@ class Supervisor:
         match effect:
             case Begin(attempts):
                 self._runner.begin(attempts)
-            case Stop(attempts, deadline_ms, lost):
-                self._runner.stop(attempts, deadline_ms / 1000, lost=lost)
+            case Stop(attempts, lost):
+                self._runner.stop(attempts, lost=lost)
             case Lose(attempts):
-                self._runner.lose(attempts)
                 if self._listener is not None:
                     self._report_loss([a.resource for a in attempts], _LATE)
             case Overdue(attempts):
@@ -225,8 +222,10 @@ class Supervisor:
                 self.request_round("what has failed at this worker has changed")
             case EndWorker(error):
                 self._end_worker(error)
+            case LogLine(level, text, arguments, error):
+                self._log.log(level, text, *arguments, exc_info=error)
             case _:
-                _log_effect(self._log, effect)
+                assert_never(effect)
 
     def _report_overdue(self, attempts: Collection[Attempt]) -> None:
         """Log the resources that another worker may begin although work continues here."""
@@ -273,22 +272,6 @@ class Supervisor:
 
     def _ended(self, attempt: Attempt, error: BaseException | None) -> None:
         self._post(lambda now_ms: self._machine.ended(now_ms, attempt, error))
-
-
-def _log_effect(log: Log, effect: Failed | StopFailed | EndedLate) -> None:
-    """Log an effect for people."""
-    name = resource_name(effect.resource)
-    match effect:
-        case Failed(_, error, failure, now_ms):
-            retry_s = (failure.retry_ms - now_ms) / 1000
-            text = "%s has failed, %d in a row: the next attempt is in %.1f s"
-            log.error(text, name, failure.count, retry_s, exc_info=error)
-        case StopFailed(_, error):
-            log.error("the end of the work on %s raised", name, exc_info=error)
-        case EndedLate(_, late_ms):
-            log.warning("the work on %s has ended, %.1f s too late", name, late_ms / 1000)
-        case _:
-            assert_never(effect)
 
 
 def _nothing(now_ms: int) -> Effects:

@@ -51,6 +51,8 @@ class ApplicationCalls:
     ----------
     is_pending : bool
         Whether the close has begun, or something waits for a call to return.
+    is_stopped : bool
+        Whether the program has requested the end of its loop.
     """
 
     def __init__(self, end: Callable[[float, bool | None], None]):
@@ -62,6 +64,7 @@ class ApplicationCalls:
         self._postponed: list[tuple[int, Callable[[], None]]] = []  # by callers
         self._is_arranged = False  # the end is postponed, or running
         self.is_pending = False
+        self.is_stopped = False
         self.is_done = False
 
     def is_closing(self) -> bool:

@@ -2,6 +2,5 @@
 
 ``history`` takes a dump or a cluster as one batch, and ``watch`` is the stream. ``jobs`` has the
 steps of a batch: the first one is :mod:`holdfast.fleet.pipeline.ingest.split`, the second one is
-``tasks``. ``state`` is what a stream keeps between batches. ``views`` shows the tables to users of
-Spark.
+``tasks``. ``state`` is what a stream keeps between batches.
 """

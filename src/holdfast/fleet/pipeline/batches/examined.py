@@ -76,12 +76,7 @@ _OF_LAG: Final = (
 class ChangedGroups:
     """Groups whose findings a batch may change.
 
-    Parameters
-    ----------
-    whole : tuple of str
-        Groups that all rules examine.
-    lagging : tuple of str
-        Other groups, which the rules of the lag examine.
+    All rules examine the groups of ``whole``; the rules of the lag examine the others, ``lagging``.
     """
 
     whole: Sequence[str]
@@ -102,12 +97,8 @@ def findings_step(
 ) -> Step:
     """Return the step that examines groups and writes their findings.
 
-    Parameters
-    ----------
-    files : mapping
-        Files of each table; those of ``findings`` are of the batch before.
-    windows : (Examined or None, Examined)
-        Window of the findings so far, and the new one.
+    Of ``findings``, ``files`` are those of the batch before. ``windows`` are that of the findings
+    so far, and the new one.
     """
     whole, lagging = sorted(changed.whole), sorted(changed.lagging)
     named = {"group": [*whole, *lagging], "is_whole": [True] * len(whole) + [False] * len(lagging)}
@@ -193,16 +184,9 @@ def changed_groups(
 ) -> ChangedGroups:
     """Return the groups whose findings a batch may change.
 
-    Parameters
-    ----------
-    new, files : mapping
-        Files of the batch, and of all batches with it.
-    before : Table
-        The findings so far.
-    windows : (Examined, Examined)
-        Window of those findings, and the new one.
-    followed : iterable of str
-        Groups of :data:`FOLLOWED`.
+    ``new`` has the files of the batch, ``files`` those of all batches with it. ``before`` has the
+    findings so far, ``windows`` their window and the new one, ``followed`` groups of
+    :data:`FOLLOWED`.
     """
     was, window = windows
     if (was.since_ms is None) != (window.since_ms is None) or (was.since_ms or 0) > (

@@ -22,15 +22,14 @@ from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged, remove_state
 from holdfast.fleet.pipeline.history.lag import Ends, UnreadQuery
 from holdfast.fleet.pipeline.ingest.dump import write_dump
-from holdfast.fleet.pipeline.ingest.offsets_topic import Feed, KafkaFeed
-from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
+from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.folder.contents import check_folder
+from holdfast.fleet.tables.folder.maintenance import COARSEST_S
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
-from holdfast.fleet.tables.folder.thinning import COARSEST_S
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
 
@@ -125,15 +124,7 @@ def run(
 
 
 def check_target(root: StoragePath, *, overwrite: bool = False) -> None:
-    """Refuse a folder whose history would be lost, or that is not a folder of tables.
-
-    Raises
-    ------
-    ConfigError
-        A stream writes to it, and ``overwrite`` is false.
-    SourceError
-        It contains files that are not ours.
-    """
+    """Refuse a folder whose history would be lost, or that is not a folder of tables."""
     check_folder(root)
     _refuse_stream(root, overwrite=overwrite)
 
@@ -191,7 +182,6 @@ def dump_of(
     """
     if isinstance(feed, PolledFeed):
         return feed.dump(storage_path(folder).absolute())
-    assert isinstance(feed, KafkaFeed)
     return write_dump(feed, folder, groups=groups, note=note)
 
 

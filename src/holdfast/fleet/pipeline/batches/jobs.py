@@ -46,7 +46,7 @@ from holdfast.fleet.pipeline.batches.examined import (
 )
 from holdfast.fleet.pipeline.batches.state import STATE, state_task
 from holdfast.fleet.pipeline.batches.tasks import groups_task
-from holdfast.fleet.pipeline.history.broker_log import BrokerLogs, restated, unmistakable
+from holdfast.fleet.pipeline.history.broker_log import read_logs, restated, unmistakable
 from holdfast.fleet.pipeline.history.departures import DEPARTURES, how_they_went, with_departures
 from holdfast.fleet.pipeline.history.lag import (
     INPUT,
@@ -97,7 +97,7 @@ from holdfast.fleet.pipeline.steps import (
 )
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.commits import files_in_progress
+from holdfast.fleet.tables.folder.commits import data_files
 from holdfast.fleet.tables.folder.contents import checked_files, remove_table
 from holdfast.fleet.tables.folder.snapshot import of_groups
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
@@ -157,13 +157,7 @@ class Job:
         unread: UnreadQuery | None = None,
         logs: Sequence[Path] = (),
     ) -> None:
-        """Make every table of some records, step by step.
-
-        Parameters
-        ----------
-        names : mapping
-            Topic id, in either form, to name.
-        """
+        """Make every table of some records; ``names`` has the topic of each topic id."""
         self.read(records, selection, names)
         self.lag(ends, unread)
         self.gaps()
@@ -320,9 +314,7 @@ class Job:
         if not (logs and self.files.get("rebalances")):
             return
         whole = pa.concat_tables(self._tables(self.files.pop("rebalances")))
-        read = BrokerLogs(logs)
-        said = read.statements(pc.unique(whole["group"]).to_pylist())
-        self.log_notes = read.notes
+        said, self.log_notes = read_logs(logs, pc.unique(whole["group"]).to_pylist())
         said = unmistakable(said) if self.keep_state else said
         rebalances, anomalies = restated(whole, said)
         self.files["rebalances"] = self._write("rebalances", rebalances)
@@ -344,7 +336,7 @@ class Job:
         """
         root = self.tables.root
         known = None if replaces else Examined.of(self.tables.newest_notes())
-        new = {name: files_in_progress(root, self.files.get(name, [])) for name in TABLES}
+        new = {name: data_files(root, self.files.get(name, []), is_timed=False) for name in TABLES}
         files = dict(new)
         if not replaces:
             for name in TABLES.keys() - {"lag", "findings"}:

@@ -56,14 +56,9 @@ LAYOUT: Final = blake2b("".join(map(str, _SCHEMAS)).encode(), digest_size=8).dig
 
 @dataclass(slots=True)
 class CarriedState:
-    """State of some groups.
+    """State of some groups; ``values`` has the state of each as it was read.
 
-    Parameters
-    ----------
-    events : list of ConsumerGroupEvent
-        KIP-848 records, of which every generation was reported before.
-    values : dict of str to bytes
-        The state of each group as it was read.
+    Of the KIP-848 records in ``events`` every generation was reported before.
     """
 
     past: list[Generations] = field(default_factory=list)
@@ -91,15 +86,9 @@ def state_rows(
 ) -> pa.Table:
     """Return the state of all groups, one row each, as :data:`STATE_ROWS`.
 
-    Parameters
-    ----------
-    past : Generations
-        Context rows of :func:`holdfast.fleet.pipeline.history.movements.carry`, sorted.
-    events : iterable of ConsumerGroupEvent
-        KIP-848 records of any groups, in the order of the log; only those that still count are
-        kept.
-    unchanged : mapping of str to bytes, optional
-        State of groups without new records, as an earlier batch wrote it.
+    ``past`` has sorted context rows of :func:`holdfast.fleet.pipeline.history.movements.carry`.
+    ``events`` are in the order of the log; only those that still count are kept. ``unchanged`` is
+    the state of groups without new records, as an earlier batch wrote it.
     """
     code, first = group_codes(past)
     written = unchanged or {}
@@ -207,13 +196,7 @@ Before = Mapping[int, int]
 
 
 def known_positions(latest: pa.Table, before: Before) -> pa.Table:
-    """Return last records of positions, those before an offset of some partitions, as KNOWN_KEYS.
-
-    Parameters
-    ----------
-    latest : Table of POSITION
-        One row for each group and partition.
-    """
+    """Return last records of positions before an offset of some partitions, as KNOWN_KEYS."""
     is_valid_row = pc.and_(latest["offset"].is_valid(), latest["delivered"].is_null())
     near = _near(ints(latest, "log_partition"), ints(latest, "log_offset"), before)
     found = latest.filter(pc.and_(is_valid_row, pa.array(near)))

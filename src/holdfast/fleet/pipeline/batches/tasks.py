@@ -179,23 +179,11 @@ def work(
     *,
     every_past: bool = False,
 ) -> Generations:
-    """Write every table of some generations.
+    """Write every table of some generations; return the past of the groups, sorted.
 
-    Parameters
-    ----------
-    gens : Generations
-        Sorted; whole groups, or with their past as context.
-    keep : int64
-        Numbers of the groups that continue.
-    reconciled : Reconciled
-        Recorded ownership gaps, so that none is inferred instead, and names of topics.
-    every_past : bool
-        Whether to return the past of all groups, not only of ``keep``.
-
-    Returns
-    -------
-    Generations
-        The past of the groups, sorted.
+    ``gens`` are sorted; whole groups, or with their past as context. ``keep`` numbers the groups
+    that continue: only their past is returned, unless ``every_past``. ``reconciled`` has recorded
+    ownership gaps, so that none is inferred instead, and names of topics.
     """
     gens = without_conversions(gens)
     if gens.n_rows == 0:

@@ -56,13 +56,11 @@ from holdfast.fleet.pipeline.batches.state import (
     known_positions,
     read_state,
 )
-from holdfast.fleet.pipeline.history.lag import OWNERS, Ends, UnreadQuery
-from holdfast.fleet.pipeline.history.lag_slope import EarlierLag
+from holdfast.fleet.pipeline.history.lag import OWNERS, EarlierLag, Ends, UnreadQuery
 from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS,
-    Feed,
     LogEnds,
     LogPart,
     Offsets,
@@ -73,7 +71,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     next_span,
     spans,
 )
-from holdfast.fleet.pipeline.ingest.polled_feed import PolledFeed
+from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import LATEST
 from holdfast.fleet.pipeline.ingest.topic_reader import MOST_READS
@@ -82,13 +80,14 @@ from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.fleet.tables.folder import thinning
 from holdfast.fleet.tables.folder.contents import check_folder, checked_files
 from holdfast.fleet.tables.folder.maintenance import (
     DROPPED,
     MAINTENANCE_EVERY,
     RETENTION_DAYS,
+    expired,
     maintain,
+    resolution_s,
 )
 from holdfast.fleet.tables.folder.manifest import (
     COMPLETE_AT,
@@ -164,18 +163,7 @@ class Stream:
     poll_notes: Callable[[], Mapping[str, Any]] | None = None
 
     def process(self, part: LogPart, session: Session = None) -> int:
-        """Add the next batch; return its number.
-
-        Parameters
-        ----------
-        session : callable, optional
-            Returns a session for a part whose steps do not all run in this process.
-
-        Raises
-        ------
-        SourceError
-            The folder belongs to another run, or another process has written to it since.
-        """
+        """Add the next batch, and return its number; a SourceError in the folder of another run."""
         known = self.tables.manifest()
         before = known.batches[-1] if known.batches else None
         if before is not None and "query" not in before.notes:
@@ -243,17 +231,10 @@ class Stream:
         return pa.concat_tables([arrow_schema(definition).empty_table(), *rows])
 
     def look(self, session: Session = None) -> bool:
-        """Read log ends again, and update the newest batch's lag; read no record.
+        """Read log ends again, and update the newest batch's lag; return False without a batch.
 
-        Returns
-        -------
-        bool
-            False without a batch.
-
-        Raises
-        ------
-        SourceError
-            The cluster cannot be read, or another process has written to the folder since.
+        Raises SourceError if the cluster cannot be read, or another process has written to the
+        folder since.
         """
         known = self.tables.manifest()
         last = known.batches[-1] if known.batches else None
@@ -284,12 +265,12 @@ class Stream:
         """Return the resolution of a reading's rows of ``lag_history``."""
         newest_ms = self.tables.newest_ms("lag_history") if self.tables.committed() else None
         newest_us = None if newest_ms is None else 1000 * newest_ms
-        return thinning.resolution_s(_taken_at_us(cluster), newest_us)
+        return resolution_s(_taken_at_us(cluster), newest_us)
 
     def _expired(self, cluster: ClusterSnapshot) -> list[str]:
         """Return the files of ``lag_history`` that a commit takes out."""
         files = self.tables.data_files("lag_history")
-        return thinning.expired(files, _taken_at_us(cluster))
+        return expired(files, _taken_at_us(cluster))
 
     def _maintain(self, n_done: int) -> None:
         """Merge files after every so many batches and polls: both add files."""
@@ -339,13 +320,7 @@ def _names(cluster: ClusterSnapshot) -> dict[str, str]:
 
 
 def check_watched(tables: Tables) -> None:
-    """Refuse a folder that a stream cannot continue, before anything slow is started.
-
-    Raises
-    ------
-    SourceError
-        It contains the tables of another run, or files that are not ours.
-    """
+    """Refuse a folder that contains other files, or the tables of another run."""
     check_folder(tables.root)
     known = tables.committed()
     if known and ("query" not in known[-1].notes or ends_of_batch(known[-1]) is None):
@@ -353,13 +328,7 @@ def check_watched(tables: Tables) -> None:
 
 
 def count_new(tables: Tables, ends: LogEnds) -> int:
-    """Return the number of offsets that the batches of a folder have not read yet.
-
-    Raises
-    ------
-    SourceError
-        The topic ends before the last batch did.
-    """
+    """Return the number of offsets that the batches of a folder have not read yet."""
     known = tables.committed()
     done = (ends_of_batch(known[-1]) or {}) if known else {}
     return n_offsets(next_span(done, {p: (one.begin, one.end) for p, one in ends.items()}, None))
@@ -447,11 +416,8 @@ def follow(feed: Feed, into: Stream, *, wait: Callable[[float], None] = time.sle
 class _CatchingUp:
     """Adds all new records, part by part.
 
-    Parameters
-    ----------
-    knows_all : bool
-        Whether state has all records that the topic ever had. Before that no record of the state
-        can have been deleted.
+    ``knows_all``: state has all records that the topic ever had. Before that no record of the state
+    can have been deleted.
     """
 
     feed: Feed
@@ -461,16 +427,9 @@ class _CatchingUp:
     def take(self, ends: LogEnds, queried_us: int) -> int:
         """Add parts until no cleaned offset is missing; return their number.
 
-        Parameters
-        ----------
-        queried_us : int
-            When ``ends`` were read, in microseconds since 1970: with the last of the parts the
-            tables are complete up to then.
-
-        Raises
-        ------
-        SourceError
-            The topic was cleaned faster than it was read, and no other poll follows.
+        ``queried_us`` is when ``ends`` were read, in microseconds since 1970: with the last of the
+        parts the tables are complete up to then. Raises SourceError if the topic was cleaned faster
+        than it was read, and no other poll follows.
         """
         n_taken, missing = 0, set[int]()
         for _ in range(MOST_READS):

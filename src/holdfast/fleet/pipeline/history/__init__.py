@@ -4,6 +4,5 @@
 (:mod:`holdfast.core.kinds` lists them); ``dense`` lays out owners. ``movements`` finds moves,
 ``needed`` the least number of them, ``rebalances`` the causes, ``departures`` departed members and
 why, ``broker_log`` causes that a broker states in the texts of ``broker_texts``,
-``ownership_gaps`` partitions without an owner, ``lag`` how far and for how long groups are behind,
-``lag_slope`` how fast that changes.
+``ownership_gaps`` partitions without an owner, ``lag`` how far and for how long groups are behind.
 """

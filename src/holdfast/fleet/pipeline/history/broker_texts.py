@@ -116,16 +116,9 @@ _HEADS: Final = ("[GroupId ", "Preparing to rebalance group ")
 class Word:
     """One statement of a log about a group.
 
-    Parameters
-    ----------
-    cause : str or None
-        Stated cause; None for unknown words.
-    text : str
-        The broker's words; empty if other words of the same event state it.
-    member : str or None
-        Id of the member concerned.
-    certain : bool
-        False for a join that may be that of a previous member.
+    ``cause`` is None for unknown words. ``text`` has the broker's words, empty if other words of
+    the same event state them. ``certain`` is False for a join that may be that of a previous
+    member.
     """
 
     cause: str | None
@@ -267,13 +260,7 @@ class _PendingWords:
 
 
 def statements_of(messages: Iterable[str], groups: Iterable[str]) -> list[Statement]:
-    """Return what coordinators state about some groups.
-
-    Parameters
-    ----------
-    messages : iterable of str
-        Their own words, oldest first, without the parts of a log's layout.
-    """
+    """Return what coordinators state about some groups, by their own words, oldest first."""
     reader = _LogReader(groups)
     for line in messages:
         reader.take(line)

@@ -88,18 +88,11 @@ class _Owners:
 class Reconciled:
     """Result of the records of current assignments.
 
-    Parameters
-    ----------
-    topic_names : mapping
-        Topic id to name.
-    gaps, open : list of dict
-        Rows of :data:`~holdfast.fleet.pipeline.history.ownership_gaps.STAGED`: ended gaps, and
-        revoked partitions that no member took.
-    since : dict of group to (log partition, log offset)
-        Position of the first such record of each group; before all positions if an earlier batch
-        read it.
-    released : list of ConsumerGroupEvent
-        Events of type :data:`RELEASED` for the next batch.
+    ``gaps`` and ``open`` are rows of
+    :data:`~holdfast.fleet.pipeline.history.ownership_gaps.STAGED`: ended gaps, and revoked
+    partitions that no member took. ``since`` has the log position of the first such record of each
+    group; before all positions if an earlier batch read it. ``released`` are events of type
+    :data:`RELEASED` for the next batch.
     """
 
     topic_names: Mapping[str, str] = field(default_factory=dict)
@@ -130,19 +123,10 @@ def fold(
     topic_names: Mapping[str, str],
     reported: Mapping[str, tuple[int, int]],
 ) -> tuple[Generations, Reconciled]:
-    """Fold generations and gaps of groups whose assignments the broker computes.
+    """Fold generations, sorted, and gaps of groups whose assignments the broker computes.
 
-    Parameters
-    ----------
-    events : iterable of ConsumerGroupEvent
-        Of any groups, in any order; those marked ``old`` were reported in an earlier batch.
-    reported : mapping
-        Group to (log partition, log offset): generations up to that position were reported.
-
-    Returns
-    -------
-    (Generations, Reconciled)
-        The generations sorted by group and position in the log.
+    ``events`` are of any groups in any order; those marked ``old`` were reported in an earlier
+    batch. ``reported`` has the log position up to which generations of a group were reported.
     """
     rows, out = _RecordRows(), Reconciled(topic_names=topic_names)
     groups: dict[tuple[str, str], _GroupColumns] = {}

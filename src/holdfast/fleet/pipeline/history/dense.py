@@ -94,8 +94,6 @@ def cells_needed(gens: Generations) -> I64:
 def dense(gens: Generations) -> Dense:
     """Lay out the generations.
 
-    Notes
-    -----
     Cost: O(assigned + cells) time; a sort of the nested rows, and of the assigned partitions only
     where their numbers are sparse. Cells: sum over groups of generations x topic-partitions.
     """

@@ -133,14 +133,7 @@ def departure_rows(events: Events) -> pa.Table:
 def how_they_went(rows: pa.Table) -> pa.Table:
     """Return the cause of each rebalance with departed members, and their silence.
 
-    Parameters
-    ----------
-    rows : Table of STAGED
-        Departed members of whole groups, and commits in any order.
-
-    Returns
-    -------
-    Table of the definition ``departures``
+    ``rows`` are STAGED: departed members of whole groups, and commits in any order.
     """
     left = rows.filter(pc.equal(rows["basis"], LEFT))
     commits = rows.filter(pc.equal(rows["basis"], COMMIT))
@@ -176,12 +169,8 @@ def how_they_went(rows: pa.Table) -> pa.Table:
 def _lively(left: pa.Table, read: ReadBy, commits: pa.Table, seen: I64) -> F64:
     """Return, per row of a departed member, the working fraction of the group's other partitions.
 
-    A partition works if it was committed within ``LIVELY_MS`` before the record without the
-    member. -1 without other partitions, and if none of the member's own was silent that long.
-
-    Notes
-    -----
-    Cost: a sort of the commits, and for each such row a pass over those shortly before it.
+    A partition works if it was committed within ``LIVELY_MS`` before the record without the member.
+    -1 without other partitions, and if none of the member's own was silent that long.
     """
     row, found = read.row, np.full(left.num_rows, -1.0)
     window, record = LIVELY_MS * 1000, ints(left, "timestamp")

@@ -13,8 +13,14 @@ unread record (``record``), or a lower bound (``at_least``); otherwise it is the
 group reached its position (``position``). It is 0 only if no record is unread. Only partitions
 with lag and a commit are queried: those furthest behind, and at most as many as one query may name
 (:mod:`holdfast.cluster.first_unread`). A commit is ``not_subscribed`` if the subscriptions of all
-members of the last generation are known, and none of them names the topic. The rate of a lag needs
-two readings (:mod:`holdfast.fleet.pipeline.history.lag_slope`).
+members of the last generation are known, and none of them names the topic.
+
+Lags rise and fall with every commit, so the slope is smoothed: an earlier reading counts less the
+older it is, ``exp(-age / SMOOTHING_S)``. The slope is null if one of two readings is unknown, if
+the log ends before the earlier end (another topic of that name), and if the commit is outside of
+the log: records deleted there are not read. The time until caught up is 0 if no record is unread,
+and null unless the lag falls by :data:`~holdfast.core.model.lag.LEAST_FALL`: less may be the rest
+of an earlier fall.
 
 **Strategy.** Positions (:mod:`holdfast.fleet.pipeline.ingest.split`), owners and subscriptions of a
 group come to one task, as rows of one table; one sort by partition brings each position and its
@@ -22,7 +28,8 @@ owner together. A stream keeps the positions for its next batch.
 
 References
 ----------
-KAFKA-5337 (what the lag of an unknown commit is); KIP-496 (tombstones of deleted offsets).
+KAFKA-5337 (what the lag of an unknown commit is); KIP-496 (tombstones of deleted offsets);
+exponential smoothing over uneven intervals, as of load averages.
 """
 
 from __future__ import annotations
@@ -38,29 +45,33 @@ import pyarrow.compute as pc
 
 from holdfast.cluster.first_unread import MOST_QUERIED, NOT_KNOWN, FirstUnread, Wanted
 from holdfast.core.kinds import ACTIVE, SHARED, SOURCE
-from holdfast.core.model.columns import I32, I64, Mask, index_in
+from holdfast.core.model.columns import F64, I32, I64, Mask, index_in
+from holdfast.core.model.lag import LEAST_FALL
 from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.columnar import (
     Arrays,
+    floats,
     ints,
     list_parts,
     make_lists,
     new_runs,
     numbered,
+    numbered_together,
     replaced,
     take,
 )
-from holdfast.fleet.pipeline.history.lag_slope import EarlierLag, with_slopes
 from holdfast.fleet.pipeline.ingest.generations import Generations, marked
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced
+from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
     filled_table,
     from_columns,
 )
+from holdfast.fleet.tables.reading import Tables
 
 INPUT: Final = arrow_schema("lag_input")
 """A position, which has a ``partition``; or ``partitions`` that a member owns; or, without a
@@ -80,14 +91,9 @@ UnreadQuery = Callable[[Sequence[Wanted]], Sequence[FirstUnread]]
 class Ends:
     """Begin and end offset of every partition (``offsets`` of a dump), and when they were read.
 
-    Parameters
-    ----------
-    reset : str
-        ``latest``, or anything else for the whole log.
-    share : Table of POSITION, optional
-        Positions of share groups (:mod:`holdfast.fleet.pipeline.ingest.share_positions`).
-    earlier : EarlierLag, optional
-        An earlier reading of the lag, for its rate of change.
+    ``reset`` is ``latest``, or anything else for the whole log. ``share`` has positions of share
+    groups (:mod:`holdfast.fleet.pipeline.ingest.share_positions`), and ``earlier`` an earlier
+    reading.
     """
 
     offsets: pa.Table
@@ -129,14 +135,9 @@ def lag_of_groups(
 ) -> dict[str, pa.Table]:
     """Return the table ``lag`` of whole groups, its row of ``lag_history``, and LATEST.
 
-    Parameters
-    ----------
-    rows : Table of INPUT
-        Positions, several of a partition in any order, and every member's assignment.
-    unread : callable, optional
-        Queries the cluster, or returns earlier answers.
-    resolution_s : int, optional
-        Resolution of the rows of ``lag_history``; None for no rows.
+    ``rows`` are INPUT: positions, several of a partition in any order, and every member's
+    assignment. ``unread`` queries the cluster, or returns earlier answers. ``resolution_s`` is that
+    of the rows of ``lag_history``; None for no rows.
     """
     is_owner = rows["partition"].is_null()
     latest = reduced(rows.filter(pc.invert(is_owner)))
@@ -211,13 +212,7 @@ def _reads_itself(gens: Generations) -> Mask:
 
 
 def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
-    """Return the table ``lag`` of whole groups.
-
-    Parameters
-    ----------
-    rows : Table of INPUT
-        One position for each partition that has a commit, and every member's assignment.
-    """
+    """Return the table ``lag`` of whole groups; ``rows`` have one position for each partition."""
     row, partition, is_owner = _partitions(rows)
     if len(row) == 0:
         return arrow_schema("lag").empty_table()
@@ -356,12 +351,7 @@ def _lag_columns(
 def with_record_ages(rows: pa.Table, unread: UnreadQuery, taken_at_us: int) -> pa.Table:
     """Return the table ``lag`` with ages of records instead of times at positions, where known.
 
-    Parameters
-    ----------
-    unread : callable
-        Queries the cluster, or returns earlier answers.
-    taken_at_us : int
-        When the log ends were read, in microseconds since 1970.
+    Log ends were read at ``taken_at_us``, in microseconds since 1970.
     """
     at = furthest_behind(rows)
     if not len(at):
@@ -417,3 +407,71 @@ def _wanted(records: pa.Table) -> list[Wanted]:
         Wanted(topic, partition, offset, offset + lag, near_ms)
         for topic, partition, offset, near_ms, lag in zip(*columns, strict=True)
     ]
+
+
+# The rate of change of a lag
+
+
+SMOOTHING_S: Final = 60.0
+"""After so many seconds a reading counts for a third of what it did."""
+READ: Final = ("group", "topic", "partition", "lag", "log_end_offset", "lag_per_second")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EarlierLag:
+    """An earlier reading of the lag: the columns READ of the table, and when log ends were read."""
+
+    rows: pa.Table
+    taken_at_us: int
+
+    @classmethod
+    def of(cls, tables: Tables) -> EarlierLag | None:
+        """Return the reading of a stream's newest batch; None without a batch."""
+        if not tables.committed():
+            return None
+        taken_at_us = to_us(str(tables.newest_notes().get("taken_at")))
+        if taken_at_us is None:
+            return None
+        return cls(rows=tables.stored("lag", columns=READ), taken_at_us=taken_at_us)
+
+
+def with_slopes(lag: pa.Table, earlier: EarlierLag | None, taken_at_us: int) -> pa.Table:
+    """Return the table ``lag`` with the columns ``lag_per_second`` and ``catch_up_seconds``."""
+    slope = np.full(lag.num_rows, np.nan)
+    if earlier is not None and lag.num_rows and earlier.rows.num_rows:
+        slope = _slopes(lag, earlier, (taken_at_us - earlier.taken_at_us) / 1e6)
+    falls = slope <= -LEAST_FALL
+    behind = ints(lag, "lag")
+    seconds = np.where(falls, behind / np.where(falls, -slope, 1.0), np.nan)
+    seconds[pc.equal(lag["has_unread"], pa.scalar(False)).fill_null(False).to_numpy()] = 0.0
+    return replaced(
+        lag,
+        lag_per_second=pa.array(slope, mask=np.isnan(slope)),
+        catch_up_seconds=pa.array(seconds, mask=np.isnan(seconds) | (behind < 0)),
+    )
+
+
+def _slopes(lag: pa.Table, earlier: EarlierLag, seconds: float) -> F64:
+    at = _earlier_rows(lag, earlier.rows)
+    past = np.maximum(at, 0)
+    before = np.where(at >= 0, floats(earlier.rows, "lag_per_second")[past], np.nan)
+    behind, end = ints(lag, "lag"), ints(lag, "log_end_offset")
+    behind_then = ints(earlier.rows, "lag")[past]
+    inside = pc.equal(lag["clamped"], "none").to_numpy()
+    same = (at >= 0) & (end >= ints(earlier.rows, "log_end_offset")[past])
+    known = same & inside & (behind >= 0) & (behind_then >= 0)
+    if seconds <= 0:
+        return np.where(known, before, np.nan)
+    new = (behind - behind_then) / seconds
+    left = np.where(np.isnan(before), 0.0, np.exp(-seconds / SMOOTHING_S))
+    return np.where(known, left * np.nan_to_num(before) + (1 - left) * new, np.nan)
+
+
+def _earlier_rows(lag: pa.Table, rows: pa.Table) -> I64:
+    """Return the row of ``rows`` for the partition of each row of ``lag``, -1 for none."""
+    group, topic = (numbered_together(lag, rows, name) for name in ("group", "topic"))
+    both = group * (int(topic.max()) + 1) + topic
+    _, pair = np.unique(both, return_inverse=True)
+    partition = np.concatenate([ints(lag, "partition"), ints(rows, "partition")])
+    key = pair.astype(np.int64) << 32 | partition
+    return index_in(key[: lag.num_rows], key[lag.num_rows :])

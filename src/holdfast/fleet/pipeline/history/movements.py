@@ -279,19 +279,11 @@ def without_owner(events: Events, groups: I64) -> I64:
 
 
 def carry(events: Events, groups: I64) -> Generations:
-    """Return the least past of some groups that the next generations must be compared with.
+    """Return the past of some groups that the next generations must be compared with.
 
-    Parameters
-    ----------
-    groups : int64
-        Group numbers of the layout.
-
-    Returns
-    -------
-    Generations
-        Marked as context: the last generation whole; for every partition without an owner the last
-        generation in which it had one, and the one after it; the members (without their
-        partitions) of all generations in the restart window, and of the one before it.
+    It is marked as context. The last generation is whole. For every partition without an owner
+    there is the last generation in which it had one, and the one after it. Of all generations in
+    the restart window, and of the one before it, there are the members without their partitions.
     """
     if len(groups) == 0:
         return Generations.empty()

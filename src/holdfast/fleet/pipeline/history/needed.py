@@ -28,12 +28,9 @@ from holdfast.fleet.pipeline.history.movements import LOST, MOVED, MOVED_THROUGH
 
 
 def needed_of_unequal(events: Events, unequal: Mask) -> tuple[I64, Mask]:
-    """Return the least moves of rows whose members subscribe to different topics.
+    """Return the least moves of rows with different subscriptions, and which are proven.
 
-    Returns
-    -------
-    (needed, proven) : int64[n_rows], bool[n_rows]
-        0 and false for all other rows.
+    Other rows have 0 and false.
     """
     n_rows = events.gens.n_rows
     needed, proven = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)

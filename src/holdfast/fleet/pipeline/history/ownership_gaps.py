@@ -83,17 +83,10 @@ _KEYS: Final = ["group", "generation"]
 
 
 def gap_candidates(events: Events, covered: Mask | None = None) -> pa.Table:
-    """Return gaps by the group records alone; commits narrow their upper bound later.
+    """Return gaps by the group records alone, as STAGED; commits narrow their upper bound later.
 
-    Parameters
-    ----------
-    covered : bool[n_rows], optional
-        Rows whose gaps come from records of current assignments; they are omitted.
-
-    Returns
-    -------
-    Table of STAGED
-        ``last_seen`` is the last record in which the partitions had an owner.
+    ``last_seen`` is the last record in which the partitions had an owner. ``covered``,
+    bool[n_rows], marks rows whose gaps come from records of current assignments; they are omitted.
     """
     gens, layout = events.gens, events.layout
     new = ~gens.head["context"].to_numpy()
@@ -175,13 +168,6 @@ def commit_rows(positions: pa.Table) -> pa.Table:
 def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
     """Return the times in which no record of a partition waited, as rows of STAGED.
 
-    Parameters
-    ----------
-    taken_at_us : int
-        When the log ends were read, in microseconds since 1970.
-
-    Notes
-    -----
     Since its first commit at its present offset the group has nothing to read, until the log ends
     were read if no record is behind the offset, else until the time of the next record, if that is
     its own. In a log without any record there was never anything to read.
@@ -208,10 +194,7 @@ def idle_rows(lag: pa.Table, taken_at_us: int) -> pa.Table:
 def narrow(rows: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Return the table ``ownership_gaps`` of whole groups, and the last commits of open gaps.
 
-    Parameters
-    ----------
-    rows : Table of STAGED
-        Gaps, commits and idle times in any order.
+    ``rows`` are STAGED: gaps, commits and idle times in any order.
     """
     commits = rows.filter(pc.equal(rows["basis"], COMMIT))
     idle = rows.filter(pc.equal(rows["basis"], IDLE))
@@ -241,12 +224,8 @@ class ReadBy(NamedTuple):
 def read_of(rows: pa.Table) -> tuple[I64, I64, I64, ReadBy]:
     """Return the partitions of ``rows``, and the topic-partitions whose commits count for each.
 
-    For a partition its own; for a task those of its number in each topic that it reads.
-
-    Returns
-    -------
-    (int64, int64, int64, ReadBy)
-        Row and number of each partition; its index among them for each entry of what is read.
+    For a partition its own; for a task those of its number in each topic that it reads. The columns
+    are row and number of each partition, and its index among them for each entry of what is read.
     """
     starts, values = list_parts(rows["partitions"])
     row, partition = np.repeat(np.arange(rows.num_rows), np.diff(starts)), values.astype(np.int64)
@@ -333,12 +312,8 @@ def last_commits(gaps: pa.Table, read: ReadBy, commits: pa.Table) -> I64:
 def _last_known(keys: Sequence[I64], at: I64, n_asking: int, *, or_same: bool = False) -> I64:
     """Return the last known row with the same keys before each requesting row; -1 for none.
 
-    Parameters
-    ----------
-    keys, at : int64[n]
-        First of the requesting rows, then of the known ones.
-    or_same : bool
-        Whether a known row at the same position counts, too.
+    ``keys`` and ``at`` begin with the requesting rows. ``or_same``: a known row at the same
+    position counts, too.
     """
     is_known = np.arange(len(at)) >= n_asking
     order = np.lexsort((is_known != or_same, at, *keys[::-1]))

@@ -252,12 +252,6 @@ def reader_numbers(events: Events) -> dict[str, I64]:
     No partition moves there, since no member takes one from another: a pair of a member and a
     partition is kept, gained or lost. A partition counts once, however many members read it.
 
-    Returns
-    -------
-    dict of str to int64[n_rows]
-        As :func:`numbers`: ``n_partitions`` that have a reader; ``n_kept``, ``n_gained`` and
-        ``n_lost`` pairs; ``balance_score`` of what the members read.
-
     References: KIP-932.
     """
     gens, n, fresh = events.whole, events.whole.n_rows, events.fresh
@@ -330,13 +324,7 @@ def rebalance_table(events: Events) -> pa.Table:
 
 
 def anomaly_table(events: Events, topic_names: Mapping[str, str]) -> pa.Table:
-    """Return the table ``anomalies`` of the rows that are not context.
-
-    Parameters
-    ----------
-    topic_names : mapping
-        Topic id to name. A topic with an unknown id has the id instead of its name.
-    """
+    """Return ``anomalies`` of the rows that are not context; an unknown topic has its id."""
     rows: list[dict[str, Any]] = []
     gens, layout = events.whole, events.layout
     head, ids = gens.head, gens.members["member_id"]

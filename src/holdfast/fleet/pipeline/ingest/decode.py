@@ -62,17 +62,11 @@ def key_types(keys: pa.Array) -> tuple[Mask, I64]:
 
 
 def unread(batch: pa.RecordBatch) -> tuple[list[pa.RecordBatch], Counter[int]]:
-    """Return unparsable records, whole, with reason and position; and counts of unknown types.
+    """Return unparsable records, whole, as rows of BAD, and counts of unknown types.
 
-    Returns
-    -------
-    list of RecordBatch of BAD
-        ``position`` counts in the key or in the value, whichever does not parse; a record without
-        a key has neither ``record_type`` nor ``key_hex``.
-    Counter
-        Number of records of each unknown type.
-
-    References: KIP-915 (an unknown version of a known type does not parse).
+    ``position`` counts in the key or in the value, whichever does not parse; a record without a key
+    has neither ``record_type`` nor ``key_hex``. References: KIP-915 (an unknown version does not
+    parse).
     """
     found: list[BadRows] = []
     unknown: Counter[int] = Counter()

@@ -1,21 +1,36 @@
 """Records of classic groups as generations: members, subscriptions and assigned partitions.
 
-**Rules.** No Spark; no loop per record, except for messages with more than topic-partitions
-(:mod:`holdfast.fleet.pipeline.ingest.decode_tasks`). A field that was not read is null or empty;
-``readable`` is False if an assignment does not parse, or names an impossible partition.
+**Rules.** No Spark; no loop per record. A field that was not read is null or empty; ``readable`` is
+False if an assignment does not parse, or names an impossible partition.
+
+Of members with more than topic-partitions, the row of a kind names the reader of a member's two
+messages (:mod:`holdfast.core.kinds`). Its result replaces the partitions that the consumer protocol
+names, and those stay with the role SOURCE: an active task reads them. A failed resource of a worker
+has the role FAILED. Bytes that do not parse give nothing, and the member is not ``readable``. Such
+members are few, so their messages are read one by one; the results become columns at once.
 
 References: KIP-429, KIP-345.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds import CONSUMER_PROTOCOL, GroupType
+from holdfast.core.kinds import (
+    ACTIVE,
+    CONSUMER_PROTOCOL,
+    FAILED,
+    SOURCE,
+    Given,
+    GroupKind,
+    GroupType,
+    kind_of,
+)
 from holdfast.core.model.columns import I64, Mask, row_of
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.core.wire.layouts.container import (
@@ -26,14 +41,21 @@ from holdfast.core.wire.layouts.container import (
     decode_member_subscription,
 )
 from holdfast.core.wire.layouts.frames import LEAVING_BITS, Leaving
+from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
 from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.core.wire.many.offsets_batch import Family
 from holdfast.core.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
 from holdfast.errors import WireError
-from holdfast.fleet import columnar
-from holdfast.fleet.columnar import Arrays, list_parts, make_lists
+from holdfast.fleet.columnar import (
+    Arrays,
+    list_parts,
+    make_lists,
+    replaced,
+    row_starts,
+    times_ms,
+)
+from holdfast.fleet.columnar import ints as ints_of
 from holdfast.fleet.pipeline.ingest.decode import constant, ints, items, numbers, text
-from holdfast.fleet.pipeline.ingest.decode_tasks import blobs, with_tasks
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     EMPTY,
@@ -54,13 +76,7 @@ DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
 def group_generations(
     family: Family, position: Arrays, *, subscriptions: bool = True
 ) -> Generations:
-    """Decode records of one version as generations.
-
-    Parameters
-    ----------
-    position : dict of name to Array
-        The group of each record, and its position in the log.
-    """
+    """Decode records of one version; ``position`` has the group and the log position of each."""
     n_rows = len(family)
     head = {
         **position,
@@ -113,10 +129,10 @@ def group_generations(
 def _with_partitions_alone(gens: Generations) -> Generations:
     """Mark a member as unreadable if it was assigned a number below the lowest."""
     member, (starts, partitions) = (
-        columnar.ints(gens.owned, "member"),
+        ints_of(gens.owned, "member"),
         list_parts(gens.owned["partitions"]),
     )
-    row = columnar.ints(gens.members, "row")[member]
+    row = ints_of(gens.members, "row")[member]
     lowest = np.where(marked(gens.head, lambda kind, _: kind.lowest < 0), CONNECTOR, 0)[row]
     size = np.diff(starts)
     strange = np.repeat(member, size)[partitions < np.repeat(lowest, size)]
@@ -125,7 +141,7 @@ def _with_partitions_alone(gens: Generations) -> Generations:
     readable = gens.members["readable"].to_numpy()
     readable[strange] = False
     owned = gens.owned.filter(pa.array(~np.isin(member, strange)))
-    return replace(gens, members=columnar.replaced(gens.members, readable=readable), owned=owned)
+    return replace(gens, members=replaced(gens.members, readable=readable), owned=owned)
 
 
 def _planned_delays(head: pa.Table, start: I64, assignment: Slices) -> pa.Array:
@@ -288,3 +304,152 @@ def _partition_lists(owned: Items) -> pa.Array:
         row = np.repeat(np.arange(len(start) - 1), np.diff(start))
         values = values[np.lexsort((values, row))]
     return make_lists(start, numbers(values))
+
+
+# Members with more than topic-partitions
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class GivenTasks:
+    """Assignments of members.
+
+    ``given`` has None for messages that do not parse. ``readable``, bool[n]: they parse, or no
+    message is to be read.
+    """
+
+    member: I64
+    given: list[Given | None]
+    readable: Mask
+
+    def each(self, name: str, unread: int) -> I64:
+        """Return one number of each member, int64[n]."""
+        return np.array(
+            [unread if one is None else getattr(one, name) for one in self.given], np.int64
+        )
+
+
+def blobs(column: Slices, rows: I64) -> list[bytes]:
+    """Return some values of a column of bytes; empty for null."""
+    data, some = column.data.data, column.take(rows)
+    size = some.size if some.valid is None else np.where(some.valid, some.size, 0)
+    ends = (some.begin + size).tolist()
+    return [bytes(data[at:end]) for at, end in zip(some.begin.tolist(), ends, strict=True)]
+
+
+def with_tasks(gens: Generations, subscription: Slices, assignment: Slices) -> Generations:
+    """Return generations with tasks instead of the topic-partitions that are read for them.
+
+    ``gens`` were decoded by the consumer protocol, of the messages of all members.
+    """
+    row = ints_of(gens.members, "row")
+    mine = marked(gens.head, lambda kind, _: kind.read is not None)[row]
+    if not mine.any():
+        return gens
+    member = np.flatnonzero(mine)
+    assigned = blobs(assignment, member)
+    given = _read_rounds(gens.head, row[member], blobs(subscription, member), assigned)
+    readable = [one is not None or not blob for one, blob in zip(given, assigned, strict=True)]
+    found = GivenTasks(member=member, given=given, readable=np.array(readable, np.bool_))
+    return Generations(
+        head=_with_rounds(gens, found),
+        members=_with_claims(gens.members, found),
+        owned=_with_given(gens.owned, found),
+    )
+
+
+def _read_rounds(
+    head: pa.Table, row: I64, subscribed: Sequence[bytes], assigned: Sequence[bytes]
+) -> list[Given | None]:
+    """Read the members' messages, round by round; ``row`` is the round of each."""
+    rounds, first = np.unique(row, return_index=True)
+    names = ("group_type", "protocol_type", "protocol")
+    kinds = zip(*(head[name].take(pa.array(rounds)).to_pylist() for name in names), strict=True)
+    bounds = [*first.tolist(), len(row)]
+    found: list[Given | None] = []
+    for kind, low, high in zip(kinds, bounds[:-1], bounds[1:], strict=True):
+        found += _read_round(kind_of(*kind), subscribed[low:high], assigned[low:high])
+    return found
+
+
+def _read_round(
+    kind: GroupKind, subscribed: Sequence[bytes], assigned: Sequence[bytes]
+) -> list[Given | None]:
+    found = [_read_one(kind, *pair) for pair in zip(subscribed, assigned, strict=True)]
+    if kind.among is not None:
+        good = [(at, one) for at, one in enumerate(found) if one is not None]
+        whole = kind.among([subscribed[at] for at, _ in good], [one for _, one in good])
+        for (at, _), one in zip(good, whole, strict=True):
+            found[at] = one
+    return found
+
+
+def _read_one(kind: GroupKind, subscription: bytes, assignment: bytes) -> Given | None:
+    if kind.read is None or not assignment:
+        return None
+    try:
+        return kind.read(subscription, assignment)
+    except WireError:
+        return None
+
+
+def _with_rounds(gens: Generations, found: GivenTasks) -> pa.Table:
+    row = ints_of(gens.members, "row")[found.member]
+    at_ms = times_ms(gens.head, "timestamp")
+    delay, next_ms = ints_of(gens.head, "delay_ms").copy(), np.full(gens.n_rows, NEVER_MS)
+    delay[row] = -1  # set below, or unknown
+    runs, planned = found.each("delay_ms", 0), found.each("next_ms", NEVER_MS)
+    np.maximum.at(delay, row, np.where(runs > 0, runs, -1))
+    np.minimum.at(next_ms, row, np.where(planned == 0, NEVER_MS, planned))  # at once: not planned
+    delay = np.where(next_ms < NEVER_MS, np.maximum(next_ms, at_ms) - at_ms, delay)
+    offset = ints_of(gens.head, "config_offset").copy()
+    np.maximum.at(offset, row, found.each("config_offset", -1))
+    return replaced(
+        gens.head,
+        delay_ms=_or_null(delay, delay >= 0),
+        config_offset=_or_null(offset, offset >= 0),
+    )
+
+
+def _or_null(values: I64, known: Mask) -> pa.Array:
+    return pa.array(values, pa.int64(), mask=~known)
+
+
+def _with_claims(members: pa.Table, found: GivenTasks) -> pa.Table:
+    columns = {name: ints_of(members, name).copy() for name in ("n_claimed", "n_revoked")}
+    claimed = found.each("n_claimed", -1)
+    known = claimed >= 0
+    columns["n_claimed"][found.member[known]] = claimed[known]
+    columns["n_revoked"][found.member] = found.each("n_revoked", -1)
+    readable = np.asarray(members["readable"]).copy()
+    readable[found.member] &= found.readable
+    return replaced(
+        members,
+        readable=pa.array(readable),
+        **{name: _or_null(column, column >= 0) for name, column in columns.items()},
+    )
+
+
+def _with_given(owned: pa.Table, found: GivenTasks) -> pa.Table:
+    """Return rows of ``owned``, and behind them the assignments of the members."""
+    member = ints_of(owned, "member")
+    known = np.array([one is not None for one in found.given], np.bool_)
+    read = np.isin(member, found.member[known])
+    role = np.where(read, SOURCE, np.maximum(ints_of(owned, "role"), ACTIVE))
+    reader: list[str | None] = owned["reader"].to_pylist()
+    start = row_starts(member, int(found.member[-1]) + 1)
+    more: list[dict[str, object]] = []
+    for at, one in zip(found.member.tolist(), found.given, strict=True):
+        if one is None:
+            continue
+        if one.readers:
+            reader[start[at] : start[at + 1]] = one.readers
+        names = ("role", "topic", "partitions")
+        more += [{"member": at, **dict(zip(names, own, strict=True))} for own in one.owned]
+        more += [
+            {"member": at, "role": FAILED, "topic": kind, "partitions": own, "reader": error}
+            for kind, error, own in one.failed
+        ]
+    added = pa.Table.from_pylist(more, schema=owned.schema)
+    whole = pa.concat_tables([replaced(owned, role=role, reader=reader), added])
+    order = np.argsort(ints_of(whole, "member"), kind="stable")
+    return whole.take(pa.array(order))

@@ -94,18 +94,13 @@ def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
 
 
 def generations(batch: pa.RecordBatch, *, subscriptions: bool = True) -> Iterator[Generations]:
-    """Yield records of classic groups: generations, their members, and each member's partitions.
+    """Yield records of classic groups, in the order of the log if the batch is.
 
-    Yields
-    ------
-    Generations
-        In the order of the log, if the batch is. ``state`` is Stable, Empty, or Dead for a
-        tombstone (generation -1, no members). Subscription fields (``rack``,
-        ``subscribed_topics``, ``n_claimed``) are null if it was not read: another protocol type,
-        empty, or unreadable. A member owns nothing if its assignment was not read; ``readable`` is
-        False if the assignment does not parse. ``partitions`` ascend.
-
-    References: KIP-429, KIP-345.
+    ``state`` is Stable, Empty, or Dead for a tombstone (generation -1, no members). Subscription
+    fields (``rack``, ``subscribed_topics``, ``n_claimed``) are null if it was not read: another
+    protocol type, empty, or unreadable. A member owns nothing if its assignment was not read;
+    ``readable`` is False if the assignment does not parse. ``partitions`` ascend. References:
+    KIP-429, KIP-345.
     """
     for family in families(batch, (RecordType.GROUP_METADATA,)):
         position = {"group": text(family.key["group"]), **log_positions(batch, family.rows)}

@@ -54,21 +54,9 @@ def deletions(
 ) -> pa.Table:
     """Return tombstones of the keys of ``known`` that have no record now, as RECORDS.
 
-    Parameters
-    ----------
-    reader : TopicReader
-        Reader of the topic, with the waiting records at ``done``.
-    known : Table of KNOWN_KEYS
-        Last records, all before ``done``.
-    done : mapping of int to int
-        Partition -> behind the last record that was read.
-    time_us : int
-        Now, microseconds since 1970.
-
-    Raises
-    ------
-    SourceError
-        The cluster cannot be read.
+    ``known`` has last records, KNOWN_KEYS, all before ``done``: partition -> behind the last record
+    that was read. ``reader`` has the waiting records at ``done``. ``time_us`` is now, in
+    microseconds since 1970. Raises SourceError if the cluster cannot be read.
     """
     left = known.filter(pa.array(_missing(reader, known, done)))
     partitions = left["partition"].unique().to_pylist()
@@ -114,23 +102,11 @@ def _there(reader: TopicReader, partition: int, wanted: I64, done: int) -> Mask:
 
 
 def tombstones(keys: pa.Table, begin: I64, time_us: I64, taken: Callable[[int], I64]) -> pa.Table:
-    """Return records that delete keys.
+    """Return records that delete keys, as RECORDS in the order of their positions.
 
-    Parameters
-    ----------
-    keys : Table
-        With the columns ``partition`` and ``key``.
-    begin : int64[n]
-        First offset at which each may be deleted.
-    time_us : int64[n]
-        When each was known to be deleted, microseconds since 1970.
-    taken : callable
-        Returns the offsets of a partition's records, ascending.
-
-    Returns
-    -------
-    Table of RECORDS
-        In the order of their positions; the record of a whole group is deleted behind its members.
+    ``keys`` has ``partition`` and ``key``; ``begin`` is the first offset at which each may be
+    deleted, and ``time_us`` when each was known to be deleted. ``taken`` returns the offsets of a
+    partition's records, ascending. The record of a whole group is deleted behind its members.
     """
     rank, kind = _rank(keys["key"].combine_chunks())
     partition, position = ints(keys, "partition"), begin.copy()
@@ -254,15 +230,7 @@ class LastOfKeys:
         self._last: dict[int, pa.Table] = {}
 
     def take(self, rows: pa.Table, parts: Sequence[pa.Table]) -> None:
-        """Take in the next records.
-
-        Parameters
-        ----------
-        rows : Table of RECORDS
-            Sorted by partition and offset, each once, none without them.
-        parts : sequence of Table of RECORDS
-            The same records, as each dump has them.
-        """
+        """Take in the next records: in order, each once; and in ``parts`` as each dump has them."""
         partition = ints(rows, "partition")
         for one in np.unique(partition).tolist():
             low, high = np.searchsorted(partition, (one, one + 1))

@@ -11,11 +11,10 @@ References: KIP-848, "Records"; KIP-932; KIP-1071.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, Protocol
+from typing import Any
 
-from holdfast.cluster.snapshot import EPOCH_RECORDS, Fields, GroupEpochs
+from holdfast.cluster.snapshot import EPOCH_RECORDS, Fields, GroupEpochs, SeenMember
 from holdfast.core.kinds import CONSUMER_PROTOCOL, GroupType
-from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     Subscription,
@@ -31,34 +30,10 @@ KeyValue = tuple[bytes, bytes | None]
 CLASSIC_VERSION = 3  # of the values of classic groups: the newest one without tagged fields
 
 
-class Described(Protocol):
-    """A member as a coordinator, or a tool that queries one, describes it."""
-
-    @property
-    def member_id(self) -> str:
-        """Member id."""
-
-    @property
-    def instance_id(self) -> str | None:
-        """``group.instance.id``; None for a dynamic member."""
-
-    @property
-    def client_id(self) -> str:
-        """Client id."""
-
-    @property
-    def client_host(self) -> str:
-        """Host that the broker saw."""
-
-    @property
-    def partitions(self) -> TopicPartitions:
-        """Partitions that it was given."""
-
-
 def generation_record(
     group: str,
     generation: int,
-    members: Iterable[Described],
+    members: Iterable[SeenMember],
     at_ms: int,
     *,
     protocol: str | None = None,
@@ -120,10 +95,8 @@ def epoch_records(kind: GroupType, group: str, epochs: GroupEpochs) -> Iterator[
 def current_record(kind: GroupType, group: str, member_id: str, value: Fields | None) -> KeyValue:
     """Return the record of what a member has now, or its tombstone.
 
-    Parameters
-    ----------
-    value : mapping or None
-        ``memberEpoch``, and the lists that an answer reports, those of revocations included.
+    ``value`` has ``memberEpoch``, and the lists that an answer reports, those of revocations
+    included.
     """
     record, key = EPOCH_RECORDS[kind].current, {"groupId": group, "memberId": member_id}
     if value is None:
@@ -152,12 +125,12 @@ def deleted_epochs(kind: GroupType, group: str, members: Iterable[str]) -> Itera
             yield encoded(record, {"groupId": group}, None)
 
 
-def _made(one: Described, topics: tuple[str, ...]) -> tuple[bytes, bytes]:
+def _made(one: SeenMember, topics: tuple[str, ...]) -> tuple[bytes, bytes]:
     assignment = AssignmentMessage(partitions=one.partitions)
     return encode_subscription(Subscription(topics=topics)), encode_assignment(assignment)
 
 
-def _member(one: Described, messages: tuple[bytes, bytes]) -> dict[str, object]:
+def _member(one: SeenMember, messages: tuple[bytes, bytes]) -> dict[str, object]:
     subscription, assignment = messages
     return {
         "memberId": one.member_id,
@@ -174,13 +147,7 @@ def _member(one: Described, messages: tuple[bytes, bytes]) -> dict[str, object]:
 def encoded(
     kind: RecordType, key: Mapping[str, object], value: Fields | None, version: int = 0
 ) -> KeyValue:
-    """Return the bytes of a record.
-
-    Raises
-    ------
-    WireError
-        A field does not fit.
-    """
+    """Return the bytes of a record; a WireError if a field does not fit."""
     record = Record(
         record_type=kind,
         name=kind.schema_name,

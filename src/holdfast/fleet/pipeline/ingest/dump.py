@@ -249,13 +249,7 @@ def _only(rows: pa.Table, chosen: Selection) -> pa.Table:
 def _write_part(
     part: LogPart, session: Session, folder: StoragePath, chosen: Selection
 ) -> tuple[list[str], Counter[int], int]:
-    """Write a part of the log, one file a task.
-
-    Returns
-    -------
-    (list of str, Counter, int)
-        Files; records of each Kafka partition; tasks.
-    """
+    """Write a part of the log, one file a task; return files, records by partition, tasks."""
     inputs = [Input(rows=part.rows, into=_writing(str(folder), chosen))]
     made = run(session, Step(what=OFFSETS_TOPIC, inputs=inputs, schema=WRITTEN)).to_pylist()
     rows: Counter[int] = Counter()
@@ -272,7 +266,7 @@ def _write_rest(folder: StoragePath, rest: Iterator[pa.Table], chosen: Selection
     """Write the records that this process reads; return their file, or none without records."""
     name = _new_file()
     batches = (batch for rows in rest for batch in rows.to_batches())
-    n_parts = sum(1 for _ in _written_to(f"{folder}/{name}", gathered(batches), chosen))
+    n_parts = sum(1 for _ in _written_to(f"{folder}/{name}", batches, chosen))
     return [name] if n_parts else []
 
 
@@ -286,7 +280,7 @@ def _writing(folder: str, chosen: Selection) -> BatchTask:
     def write(batches: Batches) -> Batches:
         name = _new_file()
         rows: Counter[int] = Counter()
-        for part in _written_to(f"{folder}/{name}", gathered(batches), chosen):
+        for part in _written_to(f"{folder}/{name}", batches, chosen):
             for found in part["partition"].value_counts().to_pylist():
                 rows[found["values"]] += found["counts"]
         row = {"file": name, "partitions": list(rows), "rows": list(rows.values())}
@@ -296,11 +290,9 @@ def _writing(folder: str, chosen: Selection) -> BatchTask:
     return write
 
 
-def _written_to(file: str, parts: Iterator[pa.Table], chosen: Selection) -> Iterator[pa.Table]:
-    """Write the chosen rows of tables to one file, and yield each table, whole.
-
-    Without a table, no file is created.
-    """
+def _written_to(file: str, batches: Batches, chosen: Selection) -> Iterator[pa.Table]:
+    """Write the chosen records to one file, and yield all of them; create none without records."""
+    parts = gathered(batches)
     first = next(parts, None)
     if first is None:
         return

@@ -159,10 +159,7 @@ def concat(parts: Sequence[Generations]) -> Generations:
 def joined(parts: Sequence[Sequence[pa.Table]]) -> Generations:
     """Join head, members and owned rows of successive parts; pointers of each begin at 0.
 
-    Raises
-    ------
-    ValueError
-        A pointer names a row that its part does not have.
+    Raises ValueError if a pointer names a row that its part does not have.
     """
     sizes = np.asarray([[table.num_rows for table in part] for part in parts], np.int64)
     head, members, owned = (
@@ -189,11 +186,6 @@ def marked(head: pa.Table, predicate: Callable[[GroupKind, str | None], bool]) -
     """Return which rows of ``head`` satisfy ``predicate`` of kind and protocol, bool[n].
 
     It is called once for each kind and protocol.
-
-    Parameters
-    ----------
-    head : Table
-        With ``group_type``, ``protocol_type`` and ``protocol``.
     """
     code = np.zeros(head.num_rows, np.int64)
     names: list[tuple[str | None, ...]] = [()]

@@ -160,13 +160,7 @@ def _tuples(rows: pa.Table) -> list[Any]:
 
 
 def once(rows: pa.Table, topic: str) -> pa.Table:
-    """Return records in order, each once.
-
-    Raises
-    ------
-    SourceError
-        Two records have one partition and one offset, and differ.
-    """
+    """Return records in order, each once; a SourceError if two with one offset differ."""
     found = rows.sort_by([("partition", "ascending"), ("offset", "ascending")]).combine_chunks()
     if found.num_rows < 2:
         return found

@@ -16,9 +16,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import pyarrow as pa
 
@@ -52,17 +52,11 @@ LogEnds: TypeAlias = "Mapping[int, PartitionEnds]"
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LogPart:
-    """A part of the log that a batch takes.
+    """A part of the log that a batch takes, up to ``upto``.
 
-    Parameters
-    ----------
-    upto : mapping
-        End offsets of the part.
-    waiting : Table of WAITING
-        Records of transactions that are open at the end; rows of a later part, or of none.
-    missing_until : mapping
-        Partition -> behind the last of its offsets without a record. For offsets that Spark has
-        read this is unknown, and all of them may be missing.
+    ``waiting`` has records of transactions that are open at the end; they are rows of a later part,
+    or of none. ``missing_until``: partition -> behind the last of its offsets without a record. For
+    offsets that Spark has read this is unknown, and all of them may be missing.
     """
 
     rows: Rows
@@ -71,47 +65,11 @@ class LogPart:
     missing_until: Offsets = field(default_factory=dict)
 
 
-class Feed(Protocol):
-    """A log of records of the offsets topic's form, which a stream takes part by part.
-
-    :class:`KafkaFeed` is the topic itself,
-    :class:`~holdfast.fleet.pipeline.ingest.polled_feed.PolledFeed` what coordinators answer.
-    """
-
-    @property
-    def cluster(self) -> LiveCluster:
-        """Cluster whose topics and ends are read beside the log."""
-
-    @property
-    def session(self) -> Session:
-        """Returns the session for steps that do not run in this process."""
-
-    def ends(self) -> LogEnds:
-        """Return the present begin, last stable and end offset of each partition."""
-
-    def needs_spark(self, n_offsets: int) -> bool:
-        """Return whether Spark reads so many offsets."""
-
-    def on_spark(self, span: Span) -> LogPart:
-        """Return a part before the last stable offset, for Spark to read."""
-
-    def here(self, span: Span, waiting: pa.Table) -> LogPart:
-        """Read a span in this process; ``waiting`` has the waiting records at its begin."""
-
-    def reader(self, waiting: pa.Table) -> AbstractContextManager[TopicReader]:
-        """Yield a reader of the log; ``waiting`` has the waiting records at its begin."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KafkaFeed:
     """The offsets topic of a live cluster: partitions, each in the order of its offsets.
 
-    Parameters
-    ----------
-    session : callable, optional
-        Returns the session that reads many offsets; None: this process reads all.
-    most_here : int
-        Offsets up to which this process reads in spite of a session.
+    ``session`` reads more than ``most_here`` offsets; if it is None, this process reads all.
     """
 
     cluster: LiveCluster
@@ -197,17 +155,9 @@ def check_session(spark: SparkSession) -> None:
 def next_span(done: Offsets, ends: Span, most: int | None) -> dict[int, tuple[int, int]]:
     """Return the offsets of the next batch; empty without new records.
 
-    Parameters
-    ----------
-    done : mapping
-        End of the previous batch; a missing partition is read from its beginning.
-    most : int, optional
-        Approximate offsets of a batch; each partition with new records gives one at least.
-
-    Raises
-    ------
-    SourceError
-        A partition ends before the previous batch did.
+    ``done`` is the end of the previous batch; a missing partition is read from its beginning.
+    ``most`` offsets are about one batch; each partition with new records gives one at least. Raises
+    SourceError if a partition ends before the previous batch did.
     """
     span = {}
     for partition, (first, end) in sorted(ends.items()):
@@ -238,16 +188,8 @@ def spans(
 ) -> tuple[Span, Span]:
     """Return the offsets of the next batch: for Spark, or else for this process.
 
-    Parameters
-    ----------
-    waiting : Table of WAITING
-        Records that wait for the end of their transaction. Spark reads nothing of their
-        partitions, since it does not show the ends.
-
-    Raises
-    ------
-    SourceError
-        As :func:`next_span`.
+    As :func:`next_span`. Spark reads nothing of partitions with ``waiting`` records: it does not
+    show ends of transactions.
     """
     held = set(waiting["partition"].to_pylist())
     stable, whole = {}, {}

@@ -32,14 +32,9 @@ _NAME_AT: Final = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """The groups to read.
+    """The groups to read: names, or patterns with ``*`` and ``?``; empty for all.
 
-    Parameters
-    ----------
-    groups : sequence of str
-        Names, or patterns with ``*`` and ``?``; empty: all.
-    all_groups : bool
-        Include those of Spark's connector.
+    ``all_groups`` includes those of Spark's connector.
     """
 
     groups: Sequence[str] = ()
@@ -93,10 +88,7 @@ def _not_sparks(keys: pa.Array, name_at: int) -> Mask | None:
 def group_names(keys: Binary) -> pa.Array:
     """Return the group of each record as bytes; of an odd key the bytes at the group's position.
 
-    Parameters
-    ----------
-    keys : Binary
-        A null key, and one too short for a group, gives an empty name.
+    A null key, and one too short for a group, gives an empty name.
     """
     start = keys.start.astype(np.int64)
     low = int(start[0])

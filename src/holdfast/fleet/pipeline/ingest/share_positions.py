@@ -40,19 +40,11 @@ ShareKey: TypeAlias = tuple[str, str, int]
 def share_positions(
     records: pa.Table, topic_names: Mapping[str, str], selection: Selection
 ) -> tuple[pa.Table, int]:
-    """Return positions of share groups, and the number of records that do not parse.
+    """Return positions of share groups, as POSITION, and the number of records that do not parse.
 
-    Parameters
-    ----------
-    records : Table of RECORDS
-        Records of ``__share_group_state``, each partition in the order of its log.
-    topic_names : mapping
-        Topic id to topic; an unknown topic keeps its id as a name.
-
-    Returns
-    -------
-    (Table of POSITION, int)
-        ``delivered`` is the number of processed records behind the offset; -1 if unknown.
+    ``records`` of ``__share_group_state`` have each partition in the order of its log. An unknown
+    topic keeps its id as a name. ``delivered`` is the number of processed records behind the
+    offset; -1 if unknown.
     """
     found: dict[ShareKey, dict[str, Any]] = {}
     n_bad = 0

@@ -151,10 +151,7 @@ class Dump:
     def partition_counts(self) -> dict[str, int]:
         """Return the number of partitions of each topic of the cluster.
 
-        Raises
-        ------
-        SourceError
-            A number is impossible and contradicts the offsets.
+        Raises SourceError if a number is impossible and contradicts the offsets.
         """
         topics, listed = self.topics(), self.offsets()["topic"].value_counts()
         seen = dict(zip(*(listed.field(i).to_pylist() for i in (0, 1)), strict=True))
@@ -193,13 +190,7 @@ class Dump:
         return newest
 
     def check_read(self) -> None:
-        """Compare the number of records with the broker's offsets.
-
-        Raises
-        ------
-        SourceError
-            The dump has no record, though the offsets topic was not empty.
-        """
+        """Refuse a dump without a record of an offsets topic that was not empty by its offsets."""
         if self.n_records() or self.groups:  # a group may have no record
             return
         rows = self.offsets().to_pylist()
@@ -301,10 +292,7 @@ def _read_part(folder: StoragePath, name: str) -> pa.Table:
 def read_pieces(named: Pieces) -> Batches:
     """Yield records of row groups of a dump's files, as :data:`RECORDS`.
 
-    Raises
-    ------
-    SourceError
-        A file cannot be read, or unpacks to far more than its size.
+    Raises SourceError if a file cannot be read, or unpacks to far more than its size.
     """
     for file, own in groupby(named, key=itemgetter(0)):
         try:

@@ -195,28 +195,17 @@ def file_names(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 def read_commits(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table, Counter[int]]:
-    """Read a batch of commits, and of records that look like them: all other records are bad.
-
-    Returns
-    -------
-    Table, Table, Counter of int
-        Rows of ``offset_commits`` and of ``bad_records``; records of unknown types.
-    """
+    """Read a batch of commits: ``offset_commits``, ``bad_records``, and counts of unknown types."""
     commits = pa.Table.from_batches(list(offset_commits(batch)), COMMITS)
     bad, unknown = unread(batch) if commits.num_rows < batch.num_rows else ([], Counter[int]())
     return commits, pa.Table.from_batches(bad, BAD), unknown
 
 
 def offset_commits(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Yield offset commits and their tombstones.
+    """Yield offset commits and their tombstones, as COMMITS.
 
-    Yields
-    ------
-    RecordBatch of COMMITS
-        ``offset`` and its fields are null in a tombstone; so is a leader epoch of -1, a topic id
-        of zero and a time below 0.
-
-    References: KAFKA-19141 (version 4).
+    ``offset`` and its fields are null in a tombstone; so is a leader epoch of -1, a topic id of
+    zero and a time below 0. References: KAFKA-19141 (version 4).
     """
     for family in families(batch, COMMIT_TYPES):
         key, value, n_rows = family.key, family.value, len(family)
@@ -266,8 +255,6 @@ def from_commits(commits: pa.Table) -> pa.Table:
 def reduced(rows: pa.Table) -> pa.Table:
     """Reduce positions in any order to one row for each group and partition.
 
-    Notes
-    -----
     Cost: O(n) if the rows are in the order of the log; else a sort by their positions.
     """
     if rows.num_rows < 2:

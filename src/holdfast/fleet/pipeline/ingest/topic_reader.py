@@ -51,15 +51,7 @@ _OFFSET_GONE: Final = "the log of partition {} of {} ends before offset {}, whic
 
 
 class TopicReader:
-    """Reads parts of the log of one topic.
-
-    Parameters
-    ----------
-    request : callable
-        Sends requests to the cluster (:meth:`~holdfast.cluster.cluster.LiveCluster.connected`).
-    transactions : OpenTransactions
-        Waiting records of an earlier read; updated by this one.
-    """
+    """Reads parts of the log of one topic; updates the waiting records of an earlier read."""
 
     def __init__(
         self, request: SendRequest, topic: str, transactions: OpenTransactions | None = None
@@ -71,24 +63,15 @@ class TopicReader:
         """Partition -> behind the last offset of what was read that has no record."""
 
     def read(self, span: Span) -> Iterator[pa.Table]:
-        """Read a part of each partition; yields tables of RECORDS.
+        """Read a part of each partition; yield tables of RECORDS.
 
-        Raises
-        ------
-        SourceError
-            The cluster cannot be read, or a batch does not parse.
+        Raises SourceError if the cluster cannot be read, or a batch does not parse.
         """
         for partition, records in self.parts(span):
             yield from self.transactions.take(partition, records)
 
     def parts(self, span: Span) -> Iterator[tuple[int, LogRecords]]:
-        """Read a part of each partition as it is, whether its records count or not.
-
-        Raises
-        ------
-        SourceError
-            As :meth:`read`.
-        """
+        """Read a part of each partition as it is, whether its records count or not."""
         at = {p: begin for p, (begin, end) in span.items() if begin < end}
         self.reached.update({p: end for p, (_, end) in span.items()})
         n_empty = 0
@@ -175,12 +158,8 @@ class TopicReader:
 def unpack(codec: int, data: bytes) -> bytes:
     """Unpack the records of a batch.
 
-    Raises
-    ------
-    SourceError
-        The codec is not known here, or the records unpack to far more than their size.
-    OSError, zlib.error
-        They are not what the codec writes.
+    Raises SourceError if the codec is not known here, or the records unpack to far more than their
+    size. Raises OSError or zlib.error if they are not what the codec writes.
     """
     most = max(_MOST_UNPACKED, _MOST_FACTOR * len(data))
     if codec == _GZIP:

@@ -46,13 +46,7 @@ _Piece: TypeAlias = "pa.Table | range"
 
 
 class OpenTransactions:
-    """The records that wait in each partition of a log.
-
-    Parameters
-    ----------
-    waiting : Table of WAITING, optional
-        What an earlier read has left.
-    """
+    """The records that wait in each partition of a log; at first those of an earlier read."""
 
     def __init__(self, waiting: pa.Table | None = None):
         self._waiting: dict[int, dict[int, list[_Piece]]] = {}
@@ -215,13 +209,7 @@ def described(waiting: pa.Table, selection: Selection) -> list[OpenTransaction]:
 
 
 def from_notes(notes: Sequence[Any]) -> list[OpenTransaction]:
-    """Read :meth:`OpenTransaction.as_note` back.
-
-    Raises
-    ------
-    TypeError, ValueError
-        A note is none.
-    """
+    """Read :meth:`OpenTransaction.as_note` back; a TypeError or a ValueError if a note is none."""
     return [
         OpenTransaction(
             groups=tuple(map(str, note["groups"])),

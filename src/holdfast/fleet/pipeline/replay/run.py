@@ -141,14 +141,9 @@ ROWS_PER_TASK: Final = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """Options of a replay.
+    """Options of a replay; ``settings`` come beside the actual ones of each group.
 
-    Parameters
-    ----------
-    settings : tuple of ReplaySettings
-        Beside the actual ones of each group.
-    default_delay_ms : int
-        For a group that defers, where its records do not show its delay.
+    ``default_delay_ms`` is for a group that defers, where its records do not show its delay.
     """
 
     settings: tuple[ReplaySettings, ...] = ()

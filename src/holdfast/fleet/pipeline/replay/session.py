@@ -61,20 +61,12 @@ GROUP_KEY = RecordType.GROUP_METADATA.to_bytes(2, "big")
 class ReplayCost:
     """Cost of a trace under some settings.
 
-    Parameters
-    ----------
-    revocations : int
-        Number of times that a partition was revoked from its owner.
-    absence_seconds, longest_absence_seconds : float
-        Partition-seconds of waiting for a member; the longest of one partition.
-    generations : list of tuple of int
-        Identities of the members of each completed generation, if requested.
-    n_triggers : int
-        Number of periods in which the group was not quiescent.
-    gave_up : bool
-        Whether rounds did not end, or the group never became quiescent.
-    failures : int
-        Number of rounds in which the leader could not plan, and every member kept its partitions.
+    ``revocations`` counts revocations of a partition from its owner. Absences are partition-seconds
+    of waiting for a member, in all and of one partition. ``generations`` has identities of the
+    members of each completed generation, if requested. ``n_triggers`` counts periods in which the
+    group was not quiescent. ``gave_up``: rounds did not end, or the group never became quiescent.
+    ``failures`` counts rounds in which the leader could not plan, and every member kept its
+    partitions.
     """
 
     rebalances: int = 0

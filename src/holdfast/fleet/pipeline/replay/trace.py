@@ -56,16 +56,9 @@ class TraceEvent:
 class RecordedSession:
     """Generations with members, one after the other.
 
-    Parameters
-    ----------
-    partitions : dict of str to int
-        Topics at the start.
-    slots : tuple of int
-        Members of the first generation.
-    events : tuple of TraceEvent
-        Ordered by time; 0 ms is the record of the first generation.
-    generations : tuple of tuple of int
-        Identities of the members of each recorded generation, without the first.
+    ``partitions`` are those at the start, ``slots`` the members of the first generation. Events are
+    ordered; 0 ms is the record of the first generation. ``generations`` has identities of the
+    members of each recorded generation, without the first.
     """
 
     partitions: dict[str, int]
@@ -148,16 +141,8 @@ class GroupTrace:
 class ReplaySettings:
     """Settings to replay a trace under.
 
-    Parameters
-    ----------
-    policy : str
-        A name of :data:`holdfast.core.machine.policy.POLICIES`.
-    assignor : str
-        Name in the registry.
-    delay_ms, batch, interval_ms : int
-        As in :class:`holdfast.core.machine.policy.Policy`.
-    actual : bool
-        Whether the settings are those of the group itself, as far as the records show.
+    Numbers are those of :class:`~holdfast.core.machine.policy.Policy`. ``actual``: they are those
+    of the group itself, as far as the records show.
     """
 
     policy: str
@@ -179,13 +164,7 @@ class ReplaySettings:
 
 
 def supported_assignors(setting: ReplaySettings) -> tuple[Assignor, ...]:
-    """Return the assignors of members under the settings of a policy.
-
-    Raises
-    ------
-    ConfigError
-        A policy or an assignor is unknown, or the two do not go together.
-    """
+    """Return the assignors of members under the settings of a policy, or raise a ConfigError."""
     row = find_policy(setting.policy)
     name: str | None = setting.assignor
     if row.design is None:

@@ -98,10 +98,7 @@ def traces(
 ) -> Iterator[GroupTrace]:
     """Yield the trace of every group that ever had members.
 
-    Parameters
-    ----------
-    topics : mapping, optional
-        Topic to number of partitions; that of other topics is inferred from the assignments.
+    ``topics`` has numbers of partitions; that of other topics is inferred from the assignments.
     """
     for rows in group_rows(tables, groups=groups, lags=lags):
         trace = trace_of(rows, topics or {})

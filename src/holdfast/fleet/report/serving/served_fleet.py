@@ -46,7 +46,8 @@ from holdfast.fleet.report.serving.updater_state import UpdaterState
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
 from holdfast.fleet.tables.reading import SomeGroups, open_tables, read_tables
-from holdfast.fleet.tables.storage.paths import RemotePath, StoragePath
+from holdfast.fleet.tables.storage.paths import StoragePath
+from holdfast.fleet.tables.storage.remote import RemotePath
 
 LOOK_S: Final = 1.0
 """Poll interval of the folder."""

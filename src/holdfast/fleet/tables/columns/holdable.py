@@ -38,13 +38,7 @@ _LISTS: Final = frozenset({DType.INT32_LIST, DType.INT64_LIST, DType.STRING_LIST
 
 
 def refuse_values(rows: pa.Table, definition: Table, path: str) -> None:
-    """Refuse rows with a value that a column cannot have.
-
-    Raises
-    ------
-    SourceError
-        It names the column.
-    """
+    """Refuse rows with a value that a column cannot have; the SourceError names the column."""
     least = CONNECTOR if definition.name in _OWNED else 0
     for column in definition.columns:
         reason = next(_faults(column, rows[column.name], least), None)

@@ -5,5 +5,5 @@ Each table is a Delta table: ``delta_log`` records which files count in a versio
 rows in memory, and ``commits`` is the present folder and makes a batch visible in all tables at
 once. ``last_writer`` names the process that wrote last. ``contents`` checks what is in the folder
 and sweeps it. ``writing`` writes files, ``maintenance`` merges small ones and
-drops old rows, and ``thinning`` says how long a row of ``lag_history`` stays.
+drops old rows.
 """

@@ -85,7 +85,7 @@ class Folder:
 
     @contextmanager
     def writing(self, again_seconds: float | None = None) -> Iterator[None]:
-        """Write to this folder, as long as the block runs.
+        """Write to this folder, as long as the block runs; refuse a folder with files of others.
 
         An error in the block that comes from another process's commit names that process.
 
@@ -94,11 +94,6 @@ class Folder:
         again_seconds : float, optional
             Of a stream: seconds from one commit to the next. A second writer is refused when it
             begins.
-
-        Raises
-        ------
-        SourceError
-            Another process keeps writing to it, or it contains files that are not ours.
         """
         check_folder(self.root)
         own, began = this_process(again_seconds), read_manifest(self.root)
@@ -235,55 +230,36 @@ class Folder:
             self._is_tidied = True
 
 
-def data_files(root: StoragePath, files: Files) -> list[DataFile]:
+def data_files(root: StoragePath, files: Files, *, is_timed: bool = True) -> list[DataFile]:
     """Return files as an entry names them, with the bounds of their footers.
 
-    Raises
-    ------
-    SourceError
-        A file does not exist, is reached through a link, or is not Parquet.
+    Parameters
+    ----------
+    is_timed : bool
+        Ask when each file was written: a request on remote storage, which the commit sends.
     """
-    return _each(root, files, _committed_file)
 
+    def read(found: tuple[str, StoragePath]) -> DataFile:
+        name, path = found
+        try:
+            opened = BoundedParquet(path)
+        except FileNotFoundError as error:
+            raise _gone(path) from error
+        written_ns = file_system_of(path).written_ns() if is_timed else 0
+        if is_timed and not written_ns:
+            raise _gone(path)
+        lowest, highest = _bounds(opened.metadata)
+        return DataFile(
+            name=name,
+            rows=opened.metadata.num_rows,
+            size=opened.size,
+            written_ms=written_ns // 1_000_000,
+            lowest=lowest,
+            highest=highest,
+        )
 
-def files_in_progress(root: StoragePath, files: Files) -> list[DataFile]:
-    """Return files of a batch before its commit, as :func:`data_files`, but with no time.
-
-    The time of a file is a request on remote storage, and the commit sends it anyway.
-    """
-    return _each(root, files, _file_in_progress)
-
-
-def _each(
-    root: StoragePath, files: Files, read: Callable[[str, StoragePath], DataFile]
-) -> list[DataFile]:
     names = [name for name, _ in files]
-    found = zip(names, checked_files(root, names), strict=True)
-    return file_system_of(root).each(lambda one: read(*one), found)
-
-
-def _committed_file(name: str, path: StoragePath) -> DataFile:
-    found, written_ns = _file_in_progress(name, path), file_system_of(path).written_ns()
-    if not written_ns:
-        raise _gone(path)
-    return replace(found, written_ms=written_ns // 1_000_000)
-
-
-def _file_in_progress(name: str, path: StoragePath) -> DataFile:
-    try:
-        opened = BoundedParquet(path)
-    except FileNotFoundError as error:
-        raise _gone(path) from error
-    about = opened.metadata
-    lowest, highest = _bounds(about)
-    return DataFile(
-        name=name,
-        rows=about.num_rows,
-        size=opened.size,
-        written_ms=0,
-        lowest=lowest,
-        highest=highest,
-    )
+    return file_system_of(root).each(read, zip(names, checked_files(root, names), strict=True))
 
 
 def _gone(path: StoragePath) -> SourceError:

@@ -28,11 +28,6 @@ def check_folder(root: StoragePath) -> None:
     """Refuse to write tables to a folder with anything else in it, or a link instead of our file.
 
     A table's name and a name that begins with ``_`` are ours. Hidden files are ignored.
-
-    Raises
-    ------
-    SourceError
-        The text names the file in the way.
     """
     for path in contents_of(root, "tables"):
         if path.name.startswith(".") or path.name in _OF_NOBODY:
@@ -53,13 +48,7 @@ def check_folder(root: StoragePath) -> None:
 
 
 def contents_of(root: StoragePath, what: str) -> list[StoragePath]:
-    """Return the entries of a folder that is to be written to, sorted; none if it does not exist.
-
-    Raises
-    ------
-    SourceError
-        It is not a folder; the text names ``what`` was to be written.
-    """
+    """Return the sorted entries of a folder to which ``what`` is to be written; refuse a file."""
     if not root.exists():
         return []
     if not root.is_dir():
@@ -86,7 +75,7 @@ def sweep(
     Parameters
     ----------
     until_ns : int
-        Files that were written after this moment stay; nanoseconds since 1970.
+        Files that were written after this moment stay.
     only : collection of str, optional
         Search these folders alone, such as ``lag/batch-000000017``.
     """

@@ -33,22 +33,13 @@ _PROCESSES: Final = Path("/proc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWriter:
-    """The process that committed a version of the manifest.
-
-    Parameters
-    ----------
-    began : str
-        Start of the process, as its machine counts; "" if unknown.
-    at : str
-        Time of the commit, ISO 8601, UTC, by its own clock.
-    again_seconds : float, optional
-        Seconds until a stream commits again; None for a process that commits once.
-    """
+    """The process that committed a version of the manifest."""
 
     host: str
     pid: int
-    began: str
-    at: str
+    began: str  # start of the process, as its machine counts; "" if unknown
+    at: str  # time of the commit, ISO 8601, UTC, by its own clock
+    # Seconds until a stream commits again; None for a process that commits once.
     again_seconds: float | None = None
 
     def __str__(self) -> str:
@@ -80,13 +71,7 @@ def this_process(again_seconds: float | None = None) -> LastWriter:
 
 
 def refuse_second(root: StoragePath, last: LastWriter | None, own: LastWriter) -> None:
-    """Refuse to begin while another process keeps writing.
-
-    Raises
-    ------
-    SourceError
-        Another process keeps writing; the text names it.
-    """
+    """Refuse to begin while another process keeps writing; the SourceError names it."""
     if last is None or last.again_seconds is None:
         return
     if (last.host, last.pid, last.began) == (own.host, own.pid, own.began):

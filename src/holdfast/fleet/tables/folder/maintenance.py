@@ -1,4 +1,4 @@
-"""Maintenance of a folder of tables: merge small files into large ones, and delete old rows.
+"""Maintenance of a folder of tables: merge small files, delete old rows, and thin lag over time.
 
 **Rules.** A merge changes no row. Retention deletes a row when its time is before the horizon, and
 keeps what a later batch or a reader still needs. It keeps everything of a group's last generation,
@@ -14,6 +14,15 @@ file most bytes are its footer, so 32 of them merged are hardly larger than one,
 merged again with every 31 that follow. A large merge is written as several files of many row
 groups, so that the rows of one group are found by bounds in the log and in one footer, and read
 without the others.
+
+Of ``lag_history`` the older a reading, the fewer stay (:data:`KEPT_S`): of each period of N
+seconds, the first one. All rows of a reading have the same moment, so whether it is the first of a
+period is known when it is written: ``resolution_seconds`` says so, and every file has one
+resolution. So thinning takes whole files out of the table, in the commit of a batch, and rewrites
+none, however many groups there are. Each resolution lasts for less than 32 merges of 32 readings at
+a poll interval of 5 s or more, so a row is rewritten once.
+
+References: Thanos and RRDtool keep resolutions (``raw``, ``5m``, ``1h``) in the same way.
 """
 
 from __future__ import annotations
@@ -56,37 +65,38 @@ DROPPED: Final = "dropped_before"
 DAY_US: Final = 86_400_000_000
 RETAINED: Final = tuple(name for name in TABLES if name != "lag")
 
+MINUTE_S: Final = 60
+HOUR_S: Final = 3_600
+DAY_S: Final = 86_400
+
+KEPT_S: Final = {
+    0: 75 * MINUTE_S,
+    MINUTE_S: 8 * HOUR_S,
+    5 * MINUTE_S: 2 * DAY_S,
+    HOUR_S: 14 * DAY_S,
+    6 * HOUR_S: None,
+}
+"""How long a reading stays that is the first of so many seconds; None: like rows of other tables.
+
+The ranges of a page decide: 1 h has every reading, 6 h one a minute (360 points), 24 h one in 5
+minutes (288), 7 d one an hour (168), and the 90 days of ``watch`` one in 6 hours (360), each with a
+quarter more, so that the oldest part of a picture is not empty.
+"""
+COARSEST_S: Final = max(KEPT_S)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceResult:
-    """Result of maintenance.
+    """Result of maintenance."""
 
-    Parameters
-    ----------
-    merged, written : int
-        Files that were merged, and files that replace them.
-    dropped : dict of str to int
-        Rows before the horizon that were deleted, by table.
-    """
-
-    merged: int = 0
-    written: int = 0
+    merged: int = 0  # files that were merged
+    written: int = 0  # files that replace them
+    # Rows before the horizon that were deleted, by table.
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 def merge(folder: Folder, *, everything: bool = False) -> MaintenanceResult:
-    """Merge small files of every table that has enough of them; one commit, or none.
-
-    Parameters
-    ----------
-    everything : bool
-        Merge all files below LARGE_BYTES, however few exist.
-
-    Raises
-    ------
-    SourceError
-        Another process writes to the folder, or a file cannot be read.
-    """
+    """Merge small files of every table, where enough (or, with ``everything``, two) are due."""
     now = folder.newest()
     alike = [(n, some) for n in now.manifest.tables for some in _alike(now.data_files(n))]
     found = [(name, due_files(some, everything=everything)) for name, some in alike]
@@ -103,13 +113,7 @@ def merge(folder: Folder, *, everything: bool = False) -> MaintenanceResult:
 
 
 def drop_before(folder: Folder, horizon_us: int) -> MaintenanceResult:
-    """Delete rows before a moment, except those still needed; one commit, or none.
-
-    Raises
-    ------
-    SourceError
-        Another process writes to the folder, or a file cannot be read.
-    """
+    """Delete rows before a moment, except those still needed; one commit, or none."""
     now = folder.newest()
     old = {n: [f for f in now.data_files(n) if _reaches(f, horizon_us)] for n in RETAINED}
     if not any(old.values()):
@@ -241,3 +245,25 @@ def _retained(rows: pa.Table, definition: Table, horizon_us: int, current: pa.Ta
         kept_rows = numbered.join(current, current.column_names, join_type="left semi")
         keep[kept_rows["_row"].to_numpy()] = True
     return keep
+
+
+def resolution_s(taken_at_us: int, newest_us: int | None) -> int:
+    """Return the longest period of :data:`KEPT_S` of which a reading is the first, in seconds.
+
+    ``newest_us`` is the moment of the newest reading in the table.
+    """
+    if newest_us is None:
+        return COARSEST_S
+    firsts = [s for s in KEPT_S if s and taken_at_us // (s * 10**6) != newest_us // (s * 10**6)]
+    return max(firsts, default=0)
+
+
+def expired(files: Sequence[DataFile], now_us: int) -> list[str]:
+    """Return the names of files of ``lag_history`` whose readings have all stayed long enough."""
+    names = []
+    for file in files:
+        kept_s = KEPT_S.get(file.highest.get("resolution_seconds", COARSEST_S))
+        newest_us = to_us(str(file.highest.get("timestamp")))
+        if kept_s and newest_us is not None and newest_us < now_us - kept_s * 10**6:
+            names.append(file.name)
+    return names

@@ -45,28 +45,17 @@ Chosen = Callable[[DataFile], bool]
 
 @dataclass(slots=True)
 class SnapshotCache:
-    """States of logs and footers that are not read again for the next snapshot of a folder.
-
-    Parameters
-    ----------
-    folder : str
-        Unique id of the folder; see :class:`Manifest`.
-    """
+    """States of logs and footers that are not read again for the next snapshot of a folder."""
 
     root: StoragePath
-    folder: str = ""
+    folder: str = ""  # unique id of the folder; see :class:`Manifest`
     snapshots: dict[str, TableSnapshot] = field(default_factory=dict)
     footers: dict[StoragePath, Any] = field(default_factory=dict)
 
     def snapshot(self, table: str, manifest: Manifest) -> TableSnapshot:
         """Return the state of a table that a manifest names; an empty one if it is missing.
 
-        Raises
-        ------
-        FileNotFoundError
-            The log does not reach back to the manifest, which is too old.
-        SourceError
-            The log cannot be read.
+        It is a FileNotFoundError if the manifest is older than what is left of the log.
         """
         wanted = manifest.tables.get(table)
         if wanted is None:
@@ -86,16 +75,10 @@ class SnapshotCache:
 
 @dataclass(frozen=True, eq=False)
 class FolderSnapshot:
-    """One snapshot of a folder, read on demand.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Manifest of the snapshot; empty if nothing was committed.
-    """
+    """One snapshot of a folder, read on demand."""
 
     known: SnapshotCache
-    manifest: Manifest = field(default_factory=Manifest)
+    manifest: Manifest = field(default_factory=Manifest)  # empty if nothing was committed
 
     def __contains__(self, name: str) -> bool:
         return bool(self._committed(name))
@@ -142,7 +125,8 @@ class FolderSnapshot:
         wanted = None if groups is None else sorted(set(groups))
 
         def read(file: StoragePath) -> pa.Table:
-            opened = opened_parquet(file, footers)
+            opened = BoundedParquet(file, metadata=footers.get(file))
+            footers[file] = opened.metadata  # it is not small, and is read once
             rows = opened.read_row_groups(row_groups(opened, wanted), columns)
             return of_groups(conform(rows, definition, str(file)), wanted)
 
@@ -204,15 +188,10 @@ class ListedFiles(FolderSnapshot):
 
 @dataclass(frozen=True, eq=False)
 class InMemoryTables(FolderSnapshot):
-    """Rows in memory; a missing table is empty.
-
-    Parameters
-    ----------
-    newest : dict of str to int
-        Latest time of tables whose rows are not all in memory.
-    """
+    """Rows in memory; a missing table is empty."""
 
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
+    # Latest time of tables whose rows are not all in memory.
     newest: Mapping[str, int | None] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:
@@ -257,11 +236,8 @@ class InMemoryTables(FolderSnapshot):
 def conform(found: pa.Table, definition: Table, source: str) -> pa.Table:
     """Bring a table to the columns and types of its definition; absent nullable columns are null.
 
-    Raises
-    ------
-    SourceError
-        A column is missing, has values of another type, or values that it cannot have
-        (:mod:`holdfast.fleet.tables.columns.holdable`); the text names ``source``.
+    Another column that is missing, has another type, or has values that it cannot have
+    (:mod:`holdfast.fleet.tables.columns.holdable`) is a SourceError that names ``source``.
     """
     schema = pa.schema([(column.name, ARROW[column.dtype]) for column in definition.columns])
     arrays = []
@@ -317,13 +293,6 @@ def of_groups(rows: pa.Table, groups: Sequence[str] | None) -> pa.Table:
     return rows.filter(pc.is_in(rows["group"], pa.array(some, pa.string())))
 
 
-def opened_parquet(path: StoragePath, footers: dict[StoragePath, Any]) -> Any:
-    """Open a file of ours; its footer, which is not small, is read once."""
-    opened = BoundedParquet(path, metadata=footers.get(path))
-    footers[path] = opened.metadata
-    return opened
-
-
 def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
     """Return row groups that may contain one of ``groups``, which ascend; all without them."""
     if groups is None:
@@ -332,13 +301,7 @@ def row_groups(opened: Any, groups: Sequence[str] | None) -> list[int]:
 
 
 def once_more(read: Callable[[], T]) -> T:
-    """Read; if a file is missing, because another process's commit swept it, read once more.
-
-    Raises
-    ------
-    SourceError
-        A file is missing again.
-    """
+    """Read; if a file is missing, because another process's commit swept it, read once more."""
     try:
         return read()
     except FileNotFoundError:

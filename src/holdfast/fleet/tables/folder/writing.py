@@ -50,18 +50,11 @@ LEAST_ROWS: Final = 2_000
 
 @dataclass(slots=True)
 class BatchWriter:
-    """Writes the tables of one task, each to one file of its own.
+    """Writes the tables of one task, each to one file of its own."""
 
-    Parameters
-    ----------
-    root : str
-        Folder of the tables, a path or a URL; every worker must reach it under this name.
-    unknown : Counter of int
-        Records of an unknown type that the task met: they are in no table.
-    """
-
-    root: str
+    root: str  # folder of the tables; every worker must reach it under this name
     batch: int
+    # Records of an unknown type that the task met: they are in no table.
     unknown: Counter[int] = field(default_factory=Counter)
     _parts: dict[str, list[pa.Table]] = field(default_factory=dict)
     _open: dict[str, _OpenFile] = field(default_factory=dict)
@@ -177,13 +170,7 @@ def _columns_of(rows: pa.Table, is_kind: Callable[[pa.DataType], bool]) -> list[
 
 
 def files_of(rows: pa.Table) -> dict[str, list[tuple[str, int]]]:
-    """Return the files that rows of :data:`FILES_SCHEMA` name, by table.
-
-    Raises
-    ------
-    SourceError
-        A name is not one that a :class:`BatchWriter` gives.
-    """
+    """Return the files that rows of FILES_SCHEMA name, by table; refuse another name than ours."""
     files: dict[str, list[tuple[str, int]]] = {}
     named = rows.filter(rows["table"].is_valid())
     for row in named.sort_by([("table", "ascending"), ("file", "ascending")]).to_pylist():

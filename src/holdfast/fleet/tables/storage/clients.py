@@ -134,13 +134,7 @@ def hdfs_client(root: str) -> Any:
 
 @cache
 def object_store(root: str) -> Any:
-    """Return the ``obstore`` client of a bucket or a container; one a process.
-
-    Raises
-    ------
-    ConfigError
-        ``obstore`` is not installed, or it does not support this kind of credentials.
-    """
+    """Return the ``obstore`` client of a bucket or a container; one a process."""
     url = urlsplit(root)
     try:
         import obstore.store  # noqa: F401 (checks that it is installed)
@@ -153,14 +147,9 @@ def object_store(root: str) -> Any:
 
 
 def put(root: str, key: str, data: bytes, *, anew: bool) -> bool:
-    """Write a file of an object store atomically.
+    """Write a file of an object store atomically; return False if ``anew`` and the file exists.
 
     Arrow creates an empty file first on Azure, which a reader sees, and has no ``anew``.
-
-    Returns
-    -------
-    bool
-        False if ``anew`` and the file exists.
     """
     store = object_store(root)
     import obstore

@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.storage.file_system import FileSystem, draft_name, refuse_large
-from holdfast.fleet.tables.storage.private import create_private, make_private_folder, open_private
+from holdfast.fleet.tables.storage.private import make_private_folder, open_private
 
 _NO_LINKS: Final = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS})
 _NOT_THERE: Final = (FileNotFoundError, NotADirectoryError)
@@ -39,13 +39,7 @@ _KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LocalFileSystem(FileSystem):
-    """A folder, or a file in one.
-
-    Parameters
-    ----------
-    root : Path
-        ``create`` and ``replace`` create it if it does not exist.
-    """
+    """A folder, or a file in one; ``create`` and ``replace`` create a missing folder."""
 
     root: Path
 
@@ -169,7 +163,8 @@ class LocalFileSystem(FileSystem):
 
     @contextmanager
     def writable(self, *, once: bool = False) -> Iterator[Path]:
-        yield create_private(self.root)
+        open_private(self.root, "wb").close()  # a library opens it by its name
+        yield self.root
 
     def _way_to(self, name: str) -> Path:
         """Return a file's path; raise a SourceError if a folder on the way to it is a link."""

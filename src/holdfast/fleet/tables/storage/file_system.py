@@ -45,13 +45,7 @@ class FileSystem(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes | None:
-        """Return the content of a file; None if it does not exist.
-
-        Raises
-        ------
-        SourceError
-            It is not a plain file, or has more than MOST_BYTES.
-        """
+        """Return the content of a plain file of at most MOST_BYTES; None if it does not exist."""
 
     @abstractmethod
     def names(self, folder: str) -> list[str]:
@@ -140,10 +134,7 @@ class FileSystem(ABC):
     def writable(self, *, once: bool = False) -> AbstractContextManager[Any]:
         """Yield a sink for ``pyarrow.parquet``; the new file is complete after the block.
 
-        Parameters
-        ----------
-        once : bool
-            Whether no other file ever gets its name.
+        ``once`` says that no other file ever gets its name.
         """
 
     def translated_errors(self, done: str) -> AbstractContextManager[None]:

@@ -65,12 +65,6 @@ class BoundedParquet:
         The footer, if it was read before.
     file : NativeFile, optional
         Source of the bytes; by default the file at ``path``.
-
-    Raises
-    ------
-    SourceError
-        It cannot be read, or by its footer unpacks to more than MOST_TIMES its size.
-    FileNotFoundError
     """
 
     def __init__(
@@ -194,13 +188,7 @@ def row_groups_of(about: Any, column: str, values: Sequence[Any]) -> list[int]:
 def batches_of(
     path: StoragePath | str, columns: Sequence[str], row_groups: Sequence[int] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """Yield columns of a Parquet file, in batches of about BATCH_BYTES, unpacked.
-
-    Raises
-    ------
-    SourceError
-        The file cannot be read or unpacks to too much, or a value is too large.
-    """
+    """Yield columns of a Parquet file, in batches of about BATCH_BYTES, unpacked."""
     opened = BoundedParquet(path)
     yield from opened.batches(
         columns, range(opened.num_row_groups) if row_groups is None else row_groups

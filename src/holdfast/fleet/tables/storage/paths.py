@@ -6,8 +6,8 @@ scheme is an error, so a folder named ``s3:`` is never created. A URL contains n
 storage finds them as its own tools do. An error of remote storage is one line that names the path.
 
 **Strategy.** A local path stays a :class:`pathlib.Path`. A :class:`RemotePath` has those of Path's
-methods that a folder of files needs. Everything that differs between kinds of storage is a method
-of its file system (:func:`file_system_of`).
+methods that a folder of files needs, and is its own file system. Everything that differs between
+kinds of storage is a method of the file system (:func:`file_system_of`).
 
 References: RFC 8089 (``file``); docs/adr/0030-stores.md.
 """
@@ -15,8 +15,7 @@ References: RFC 8089 (``file``); docs/adr/0030-stores.md.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
@@ -24,7 +23,7 @@ from urllib.parse import unquote, urlsplit
 from holdfast.errors import ConfigError
 from holdfast.fleet.tables.storage.disk import LocalFileSystem
 from holdfast.fleet.tables.storage.file_system import FileSystem
-from holdfast.fleet.tables.storage.remote import HdfsFileSystem, ObjectFileSystem, RemoteFileSystem
+from holdfast.fleet.tables.storage.remote import HdfsPath, ObjectPath, RemotePath
 
 SCHEMES: Final[Mapping[str, str]] = {
     "file": "file",
@@ -39,90 +38,12 @@ SCHEMES: Final[Mapping[str, str]] = {
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):(/{1,3})?(?=(.*))", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class RemotePath:
-    """A file or a folder on remote storage, with the methods of Path that a dump or tables need.
-
-    Parameters
-    ----------
-    root : str
-        Scheme and bucket, container or name node: ``s3://bucket``.
-    key : str
-        The rest of the URL, without slashes at its ends.
-    """
-
-    root: str
-    key: str = ""
-
-    def __str__(self) -> str:
-        """Return the URL."""
-        return f"{self.root}/{self.key}" if self.key else self.root
-
-    def __truediv__(self, name: str) -> RemotePath:
-        """Return a path below this one."""
-        return RemotePath(self.root, "/".join(part for part in (self.key, name.strip("/")) if part))
-
-    @property
-    def name(self) -> str:
-        """The part behind the last slash."""
-        return self.key.rpartition("/")[2]
-
-    @property
-    def parent(self) -> RemotePath:
-        """The folder that contains it."""
-        return RemotePath(self.root, self.key.rpartition("/")[0])
-
-    def absolute(self) -> RemotePath:
-        """Return the same path: a URL is absolute."""
-        return self
-
-    def resolve(self) -> RemotePath:
-        """Return the same path: no supported remote storage has links."""
-        return self
-
-    def exists(self) -> bool:
-        """Return whether a file or a folder exists."""
-        return self.is_dir() or self._remote.is_file()
-
-    def is_file(self) -> bool:
-        """Return whether it is a file."""
-        # Some object stores fail if they are asked for the size of a folder.
-        return not self.is_dir() and self._remote.is_file()
-
-    def is_dir(self) -> bool:
-        """Return whether it is a folder: on an object store, whether a name begins with it."""
-        return self._remote.is_folder()
-
-    def is_symlink(self) -> bool:
-        """Return False: no supported remote storage follows links out of itself."""
-        return False
-
-    def iterdir(self) -> Iterator[RemotePath]:
-        """Yield the entries of the folder; nothing if it does not exist."""
-        yield from (self / name for name in self._remote.names(""))
-
-    def unlink(self, missing_ok: bool = True) -> None:
-        """Delete the file; it need not exist."""
-        self._remote.unlink()
-
-    @property
-    def _remote(self) -> RemoteFileSystem:
-        kind = HdfsFileSystem if self.root.startswith("hdfs:") else ObjectFileSystem
-        return kind(self.root, self.key)
-
-
 StoragePath: TypeAlias = Path | RemotePath
 """A local path, or one of remote storage."""
 
 
 def storage_path(named: str | StoragePath) -> StoragePath:
-    """Return the storage path for a user's path or URL.
-
-    Raises
-    ------
-    ConfigError
-        Its scheme is unknown, it has no bucket, or it contains credentials.
-    """
+    """Return the storage path for a user's path or URL; another text is a ConfigError."""
     if isinstance(named, RemotePath):
         return named
     match = _URL.match(str(named))
@@ -145,13 +66,7 @@ def storage_path(named: str | StoragePath) -> StoragePath:
 
 
 def local_path(named: str | Path) -> Path:
-    """Return the local path for a user's path, for files that must be on this machine.
-
-    Raises
-    ------
-    ConfigError
-        It is remote, or has an unknown scheme.
-    """
+    """Return the local path for a user's path, for files that must be on this machine."""
     text = str(named)
     match = _URL.match(text)
     if match is not None and match.group(2) and match.group(1).lower() in SCHEMES:
@@ -188,13 +103,14 @@ def _remote(url: str, scheme: str) -> RemotePath:
     if not authority:
         bucket = "HOST:PORT" if scheme == "hdfs" else "BUCKET"
         raise ConfigError(f"{url}: expected {scheme}://{bucket}/PATH")
-    return RemotePath(f"{SCHEMES[scheme]}://{authority}", "/".join(parts))
+    kind = HdfsPath if scheme == "hdfs" else ObjectPath
+    return kind(f"{SCHEMES[scheme]}://{authority}", "/".join(parts))
 
 
 def file_system_of(path: str | StoragePath) -> FileSystem:
     """Return the local or remote file system of a path."""
     found = storage_path(path) if isinstance(path, str) else path
-    return found._remote if isinstance(found, RemotePath) else LocalFileSystem(found)
+    return found if isinstance(found, RemotePath) else LocalFileSystem(found)
 
 
 def parquet_files(folder: StoragePath) -> list[StoragePath]:

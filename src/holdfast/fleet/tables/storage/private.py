@@ -29,20 +29,8 @@ def write_private(path: Path, text: str) -> None:
         file.write(text)
 
 
-def create_private(path: Path) -> Path:
-    """Create an empty file for a library that opens it by its name; returns the path."""
-    open_private(path, "wb").close()
-    return path
-
-
 def make_private_folder(path: Path) -> None:
-    """Create a folder and its missing parents for the owner alone; an existing one stays.
-
-    Raises
-    ------
-    OSError
-        It cannot be created, or is not a folder.
-    """
+    """Create a folder and its missing parents for the owner alone; an existing one stays."""
     missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     for folder in reversed(missing):
         folder.mkdir(mode=FOLDER_MODE, exist_ok=True)

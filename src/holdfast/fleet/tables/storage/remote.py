@@ -1,4 +1,4 @@
-"""Object stores (S3, Google, Azure) and HDFS as file systems of tables.
+"""Object stores (S3, Google, Azure) and HDFS: paths there, which are their own file systems.
 
 **Rules.** A file exists whole or not at all. ``create`` decides a commit, and succeeds for one
 caller only; a storage that claims so and does not is detected when a writer begins, and refused. A
@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, Self
 from urllib.parse import urlsplit
 
 from holdfast.errors import SourceError
@@ -34,24 +34,63 @@ from holdfast.fleet.tables.storage.clients import (
 from holdfast.fleet.tables.storage.file_system import FileSystem, draft_name, refuse_large
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteFileSystem(FileSystem):
-    """Common part of object stores and HDFS.
+@dataclass(frozen=True, slots=True, order=True)
+class RemotePath(FileSystem):
+    """A file or a folder on remote storage, with the methods of Path that a dump or tables need."""
 
-    Parameters
-    ----------
-    root : str
-        Scheme and bucket, container or name node: ``s3://bucket``.
-    folder : str
-        Folder on it, without slashes at its ends.
-    """
-
-    root: str
-    folder: str
+    root: str  # scheme and bucket, container or name node: ``s3://bucket``
+    key: str = ""  # the rest of the URL, without slashes at its ends
 
     n_requests = 16
     clock_ns = 2 * 10**9
     replaces_at_once = False  # Arrow asks for the size first, and for the bytes afterwards
+
+    def __str__(self) -> str:
+        """Return the URL."""
+        return self.name_of("")
+
+    def __truediv__(self, name: str) -> Self:
+        """Return a path below this one."""
+        return type(self)(self.root, self._key(name))
+
+    @property
+    def name(self) -> str:
+        """The part behind the last slash."""
+        return self.key.rpartition("/")[2]
+
+    @property
+    def parent(self) -> Self:
+        """The folder that contains it."""
+        return type(self)(self.root, self.key.rpartition("/")[0])
+
+    def absolute(self) -> Self:
+        """Return the same path: a URL is absolute."""
+        return self
+
+    def resolve(self) -> Self:
+        """Return the same path: no supported remote storage has links."""
+        return self
+
+    def is_symlink(self) -> bool:
+        """Return False: no supported remote storage follows links out of itself."""
+        return False
+
+    def exists(self) -> bool:
+        """Return whether a file or a folder exists."""
+        return self.is_dir() or bool(self._about().is_file)
+
+    def is_file(self) -> bool:
+        """Return whether it is a file."""
+        # Some object stores fail if they are asked for the size of a folder.
+        return not self.is_dir() and bool(self._about().is_file)
+
+    @abstractmethod
+    def is_dir(self) -> bool:
+        """Return whether it is a folder; on an object store, whether a name begins with it."""
+
+    def iterdir(self) -> Iterator[Self]:
+        """Yield the entries of the folder; nothing if it does not exist."""
+        yield from (self / name for name in self.names(""))
 
     def name_of(self, name: str) -> str:
         key = self._key(name)
@@ -71,14 +110,6 @@ class RemoteFileSystem(FileSystem):
 
     def names(self, folder: str) -> list[str]:
         return sorted(about.base_name for about in self._listed(folder))
-
-    def is_file(self) -> bool:
-        """Return whether the root is a file."""
-        return bool(self._about().is_file)
-
-    @abstractmethod
-    def is_folder(self) -> bool:
-        """Return whether the root is a folder; on an object store, a prefix of names."""
 
     def size(self, name: str = "") -> int:
         if (data := sent(self.name_of(name))) is not None:
@@ -123,8 +154,8 @@ class RemoteFileSystem(FileSystem):
         with suppress(FileNotFoundError), translated_errors(self.name_of(name), "deleted"):
             self._system.delete_file(self._path(name))
 
-    def unlink(self) -> None:
-        """Delete the file if it exists, with a library that every reader has installed."""
+    def unlink(self, missing_ok: bool = True) -> None:
+        """Delete the file with a library that every reader has installed; it need not exist."""
         self.delete("")
 
     def remove_folder(self) -> None:
@@ -175,7 +206,7 @@ class RemoteFileSystem(FileSystem):
             return filesystem(self.root)
 
     def _key(self, name: str) -> str:
-        return "/".join(part for part in (self.folder, name.strip("/")) if part)
+        return "/".join(part for part in (self.key, name.strip("/")) if part)
 
     @abstractmethod
     def _path(self, name: str) -> str:
@@ -197,10 +228,10 @@ class RemoteFileSystem(FileSystem):
             return self._system.get_file_info(wanted)
 
 
-class ObjectFileSystem(RemoteFileSystem):
-    """A folder on S3, Google or Azure."""
+class ObjectPath(RemotePath):
+    """A path on S3, Google or Azure."""
 
-    def is_folder(self) -> bool:
+    def is_dir(self) -> bool:
         return bool(self._listed(""))
 
     def files_below(self, folder: str = "") -> Iterator[tuple[str, int]]:
@@ -222,7 +253,7 @@ class ObjectFileSystem(RemoteFileSystem):
         with translated_errors(self.name_of(name), "deleted"):
             delete(self.root, self._key(name))
 
-    def unlink(self) -> None:
+    def unlink(self, missing_ok: bool = True) -> None:
         super().delete("")
 
     def _path(self, name: str) -> str:
@@ -233,10 +264,10 @@ class ObjectFileSystem(RemoteFileSystem):
         return put(self.root, self._key(name), data, anew=anew)
 
 
-class HdfsFileSystem(RemoteFileSystem):
-    """A folder on HDFS; Arrow's handler has no times, so HDFS's own client reads them."""
+class HdfsPath(RemotePath):
+    """A path on HDFS; Arrow's handler has no times, so HDFS's own client reads them."""
 
-    def is_folder(self) -> bool:
+    def is_dir(self) -> bool:
         return str(self._about().type.name) == "Directory"
 
     def files_below(self, folder: str = "") -> Iterator[tuple[str, int]]:

@@ -50,12 +50,7 @@ class UnknownTypeError(Exception):
 def record_of_json(key: Any, value: Any) -> tuple[bytes, bytes | None]:
     """Return key and value of a record; a value of None is a tombstone.
 
-    Raises
-    ------
-    UnknownTypeError
-        The tool did not know the type of the record.
-    ValueError
-        The JSON is not a record; the text says why.
+    A ValueError says why the JSON is not a record.
     """
     try:
         number = int(key["type"] if "type" in key else key["version"])
@@ -139,26 +134,14 @@ _TIMES: Final = ("commitTimestamp", "currentStateTimestamp", "assignmentTimestam
 
 @dataclass(slots=True)
 class PrintedConsole:
-    """Records of a text, in its order.
-
-    Parameters
-    ----------
-    n_unknown : int
-        Records of types that the tool did not know; known when the records were read.
-    """
+    """Records of a text, in its order; ``n_unknown`` are of types that the tool did not know."""
 
     path: object
     lines: Iterable[str]
     n_unknown: int = 0
 
     def records(self) -> Iterator[PrintedRecord]:
-        """Yield records, each with its position in the text as its offset.
-
-        Raises
-        ------
-        SourceError
-            A line is malformed, or the text is cut short.
-        """
+        """Yield records, their positions as offsets; a SourceError names a wrong line."""
         time_ms = 0
         for offset, (line, key, value) in enumerate(self._objects()):
             time_ms = _time_of(value, time_ms)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, Final
 
+from holdfast.cluster.snapshot import SeenMember
 from holdfast.core.model.partitions import TopicPartitions, grouped
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest.printed.console import is_noise, wrong_line
@@ -43,30 +44,12 @@ class DescribedPartition:
     member_id: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DescribedMember:
-    """A member with what it was given."""
-
-    group: str
-    member_id: str
-    client_id: str
-    client_host: str
-    instance_id: str | None = None
-    partitions: TopicPartitions = ()
-
-
 @dataclass(slots=True)
 class DescribedGroups:
-    """Groups of a text.
-
-    Parameters
-    ----------
-    remarks : list of str
-        Remarks of the tool beside its tables, such as that a group rebalances.
-    """
+    """Groups of a text; ``remarks`` of the tool say, for example, that a group rebalances."""
 
     partitions: list[DescribedPartition] = field(default_factory=list)
-    members: dict[tuple[str, str], DescribedMember] = field(default_factory=dict)
+    members: dict[tuple[str, str], SeenMember] = field(default_factory=dict)  # by group and id
     remarks: list[str] = field(default_factory=list)
 
     @property
@@ -75,7 +58,7 @@ class DescribedGroups:
         names = {one.group for one in self.partitions} | {group for group, _ in self.members}
         return sorted(names)
 
-    def readers(self, group: str) -> list[DescribedMember]:
+    def readers(self, group: str) -> list[SeenMember]:
         """Return members of a group, by their ids, with the partitions that either table shows."""
         own: dict[str, set[tuple[str, int]]] = {}
         for one in self.partitions:
@@ -92,13 +75,7 @@ class DescribedGroups:
 
 
 def read_described(path: object, lines: Iterable[str]) -> DescribedGroups:
-    """Read the tables of a text.
-
-    Raises
-    ------
-    SourceError
-        A line is malformed, or the text has no table of offsets or members.
-    """
+    """Read the tables of a text; a SourceError if a line is malformed, or if there is no table."""
     found, columns, n_tables = DescribedGroups(), list[tuple[str, int]](), 0
     for number, raw in enumerate(lines, 1):
         text = raw.rstrip("\r\n")
@@ -167,9 +144,9 @@ def _take_partition(found: DescribedGroups, row: Mapping[str, str]) -> None:
     if not row["CLIENT-ID"]:
         raise ValueError("CLIENT-ID is empty")
     if member_id is not None:
-        member = DescribedMember(
-            group=group,
+        member = SeenMember(
             member_id=member_id,
+            instance_id=None,
             client_id=row["CLIENT-ID"],
             client_host=row["HOST"],
         )
@@ -193,8 +170,7 @@ def _take_member(found: DescribedGroups, row: Mapping[str, str]) -> None:
     n_partitions = int(row["#PARTITIONS"])
     text = row.get("CURRENT-ASSIGNMENT", row.get("ASSIGNMENT"))
     key = row["GROUP"], row["CONSUMER-ID"]
-    found.members[key] = DescribedMember(
-        group=row["GROUP"],
+    found.members[key] = SeenMember(
         member_id=row["CONSUMER-ID"],
         client_id=row["CLIENT-ID"],
         client_host=row["HOST"],

@@ -64,14 +64,9 @@ class _PrintedBatch:
 class PrintedLog:
     """Records of a text, in its order.
 
-    Parameters
-    ----------
-    ends : dict of int to (int, int)
-        Partition -> span of printed offsets; complete when the records were read.
-    n_unknown : int
-        Number of records of types that the tool did not know.
-    is_old : bool
-        Whether the text is of a version before Kafka's JSON.
+    ``ends`` has the span of printed offsets of each partition, complete when the records were read;
+    ``n_unknown`` counts records of types that the tool did not know. ``is_old``: the text is of a
+    version before Kafka's JSON.
     """
 
     path: object
@@ -84,13 +79,7 @@ class PrintedLog:
     _batch: _PrintedBatch | None = None
 
     def records(self) -> Iterator[PrintedRecord]:
-        """Yield records, including control records.
-
-        Raises
-        ------
-        SourceError
-            A line is malformed, or the text is cut short.
-        """
+        """Yield records, including control records; a SourceError names a wrong line."""
         for line, text in self._whole():
             if section := _SECTION.match(text):
                 self._end_batch(line)
@@ -224,13 +213,7 @@ class PrintedLog:
 
 
 def _cut_json(text: str) -> tuple[Any, Any]:
-    """Split ``{...} payload: {...}`` into key and value.
-
-    Raises
-    ------
-    ValueError
-        One of them is not JSON, or is followed by something else.
-    """
+    """Split ``{...} payload: {...}`` into key and value; a ValueError if one is not JSON."""
     key, at = json.JSONDecoder().raw_decode(text)
     if not text.startswith(BETWEEN, at):
         raise ValueError("the record has a key and no payload: was the text cut short?")

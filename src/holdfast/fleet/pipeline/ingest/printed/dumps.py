@@ -93,13 +93,7 @@ NO_ENDS: Final = "log ends are not printed, so lags are not known"
 
 
 def kind_of(path: Path) -> PrintedKind | None:
-    """Return the tool that printed the text of a file; None for an unknown text.
-
-    Raises
-    ------
-    SourceError
-        The file cannot be read.
-    """
+    """Return the tool that printed the text of a file; None for an unknown text."""
     for line in islice(TextFile(path), _SAMPLE_LINES):
         for kind, begins in _BEGINS.items():
             if begins.match(line):
@@ -271,17 +265,9 @@ _NAMING: Final = (RecordType.OFFSET_COMMIT, RecordType.CONSUMER_GROUP_PARTITION_
 def write_described(found: DescribedGroups, at_us: int, folder: StoragePath | str) -> Dump:
     """Write groups as a dump in which each has one generation, with its members and commits.
 
-    Parameters
-    ----------
-    at_us : int
-        When the text was printed, in microseconds since 1970; every record has this time.
-    folder : path or URL
-        New or empty, or a dump, which is replaced.
-
-    Notes
-    -----
-    The beginning of each log is taken for 0, and what members subscribe to for what any of them was
-    given (:func:`~holdfast.fleet.pipeline.ingest.printed.described.snapshot_of`).
+    Every record has the time ``at_us`` of the text, in microseconds since 1970. The beginning of
+    each log is taken for 0, and what members subscribe to for what any of them was given
+    (:func:`~holdfast.fleet.pipeline.ingest.printed.described.snapshot_of`).
     """
     records = [*_records_of_groups(found, at_us // 1000)]
     columns = {

@@ -30,6 +30,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from holdfast.cluster.snapshot import SeenMember
 from holdfast.core.model.partitions import grouped
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
@@ -43,7 +44,6 @@ from holdfast.fleet.pipeline.ingest.described_records import (
     generation_record,
 )
 from holdfast.fleet.pipeline.ingest.printed.console import PrintedRecord, is_noise, wrong_line
-from holdfast.fleet.pipeline.ingest.printed.described import DescribedMember
 
 DELETED: Final = "<DELETE>"
 BETWEEN: Final = " payload: "
@@ -59,17 +59,8 @@ _MEMBER: Final = re.compile(
 def record_of_log(text: str, key_bytes: int, time_ms: int) -> KeyValue:
     """Return key and value of the text that ``kafka-dump-log`` printed behind ``key: ``.
 
-    Parameters
-    ----------
-    key_bytes : int
-        Size of the key, as printed.
-    time_ms : int
-        Time of the record.
-
-    Raises
-    ------
-    ValueError, WireError
-        The text is neither kind of record, or a field does not fit.
+    A key of ``key_bytes`` was printed. Raises ValueError or WireError if the text is neither kind
+    of record, or a field does not fit.
     """
     found = [
         made for key, payload in _cuts(text) if (made := _of_log(key, payload, time_ms)) is not None
@@ -108,7 +99,7 @@ def _of_log(key: str, payload: str, time_ms: int) -> KeyValue | None:
 def _group(group: str, printed: dict[str, Any], time_ms: int) -> KeyValue:
     messages = {name: (b"", given) for name, given in _members(str(printed["assignment"]))}
     members = [
-        DescribedMember(group=group, member_id=name, client_id="", client_host="")
+        SeenMember(member_id=name, instance_id=None, client_id="", client_host="")
         for name in messages
     ]
     return generation_record(
@@ -164,13 +155,7 @@ _NO_TIME: Final = -1
 
 @dataclass(slots=True)
 class OldConsole:
-    """Records of a text, in its order.
-
-    Parameters
-    ----------
-    n_groups : int
-        Records of groups, which are left out; known when the records were read.
-    """
+    """Records of a text, in its order; ``n_groups`` records of groups are left out."""
 
     path: object
     lines: Iterable[str]
@@ -178,13 +163,7 @@ class OldConsole:
     n_unknown: int = 0  # every record here has a known type
 
     def records(self) -> Iterator[PrintedRecord]:
-        """Yield records, each with its position in the text as its offset.
-
-        Raises
-        ------
-        SourceError
-            A line is malformed, or the text is cut short.
-        """
+        """Yield records, their positions as offsets; a SourceError names a wrong line."""
         time_ms = _NO_TIME
         for offset, (line, text) in enumerate(self._whole()):
             found = _COMMIT.fullmatch(text)

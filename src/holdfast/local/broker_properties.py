@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import ConfigError
-from holdfast.local.broker.server import Server
+from holdfast.local.broker_server import Server
 from holdfast.local.jars import KAFKA_VERSION, kafka_release
 
 _LOG4J_2 = """\
@@ -70,12 +70,7 @@ def has_kraft(kafka: str) -> bool:
 
 
 def check(settings: BrokerSettings) -> None:
-    """Refuse settings that make no cluster.
-
-    Raises
-    ------
-    ConfigError
-    """
+    """Refuse settings that make no cluster."""
     if settings.brokers not in (1, 3):
         raise ConfigError(f"brokers: 1 or 3, not {settings.brokers}")
     port = settings.port

@@ -1,1 +1,0 @@
-"""What another assignment would be: ``run``, from ``rows``."""
