@@ -78,7 +78,7 @@ class MemberRuntime:
                 find_racks=lambda topics: self.lookup.racks(topics).result(),
                 log=log,
             )
-            self._closers = [rebalance_handler.close, *self._closers, rebalance_handler.end]
+            self._closers = [*self._closers, rebalance_handler.end]
             self.member_thread = MemberThread(
                 member,
                 rebalance_handler,

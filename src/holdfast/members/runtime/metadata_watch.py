@@ -228,12 +228,6 @@ class DeclaredResources:
         """Return the declared counts."""
         return FoundTopics(counts=self.counts)
 
-    def end(self) -> None:
-        """Do nothing: no thread looks anything up."""
-
-    def wait_ended(self) -> None:
-        """Do nothing: no thread looks anything up."""
-
 
 def _checked(
     counts: Mapping[Any, Any], version: object

@@ -223,12 +223,6 @@ class GroupSession:
             self._polled_at = now
             member_thread.record_poll()
 
-    def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
-        """Do nothing: :meth:`PollClientAdapter.assigned` has started the resources."""
-
     def is_orphaned(self) -> bool:
         """Return False: a forgotten consumer closes its membership itself."""
         return False
-
-    def close(self) -> None:
-        """Do nothing: the client closes itself."""

@@ -43,21 +43,12 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitedMembers:
-    """Members that a coordinator waits for, as far as known.
+    """Members that a coordinator waits for, as far as known."""
 
-    Parameters
-    ----------
-    members : tuple of SeenMember
-        At least one of the awaited members; empty if none can be named.
-    text : str
-        Their description.
-    is_sure : bool
-        Whether all of ``members`` are awaited.
-    """
-
+    # At least one of the awaited members; empty if none can be named.
     members: tuple[SeenMember, ...] = ()
-    text: str = ""
-    is_sure: bool = False
+    text: str = ""  # their description
+    is_sure: bool = False  # whether all of ``members`` are awaited
 
 
 @rule(

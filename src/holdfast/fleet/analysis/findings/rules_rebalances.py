@@ -18,6 +18,7 @@ from holdfast.core.command_lines import holdfast_line, kafka_line, option
 from holdfast.core.machine.policy import policy_of_protocol
 from holdfast.core.model.columns import I64, Mask
 from holdfast.fleet.analysis.findings.finding import (
+    FOLLOW_UP_MS,
     Evidence,
     Limits,
     Severity,
@@ -27,14 +28,11 @@ from holdfast.fleet.analysis.findings.finding import (
     few_names,
     on_group,
     rule,
-    to_cooperative,
-    unplanned_of,
-)
-from holdfast.fleet.analysis.findings.of_rebalances import (
-    FOLLOW_UP_MS,
     show_rebalances,
     summed_downtime_s,
     symptom_of,
+    to_cooperative,
+    unplanned_of,
 )
 from holdfast.fleet.analysis.findings.rules_anomalies import failed_in
 from holdfast.fleet.analysis.findings.rules_pollers import explains, slow_pollers

@@ -37,6 +37,7 @@ from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.group.rebalances import Rebalances
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 from holdfast.fleet.columnar import ArrowTable
+from holdfast.fleet.report.drawing.charts import charts
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     asset,
@@ -47,11 +48,9 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.now_section import members_section, name_now, state_section
-from holdfast.fleet.report.drawing.over_time import charts
-from holdfast.fleet.report.drawing.partitions_section import partitions_section
+from holdfast.fleet.report.drawing.partitions_section import partitions_section, readers_section
 from holdfast.fleet.report.drawing.payload import COLOURS, group_payload, pack_text, pack_values
 from holdfast.fleet.report.drawing.policies import policy_section
-from holdfast.fleet.report.drawing.readers_section import readers_section
 from holdfast.fleet.report.drawing.sections import (
     amount,
     code_link,
@@ -197,19 +196,11 @@ def render(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Drawings:
-    """The pictures over time of a page: the timeline, and lag for charts.
-
-    Parameters
-    ----------
-    readings : Table
-        Rows of ``lag_history`` of the groups with a section.
-    lag : LagOverTime, optional
-        Lag of all groups together; by default that of ``readings``.
-    """
+    """The pictures over time of a page: the timeline, and lag for charts."""
 
     timeline: Markup
-    readings: ArrowTable
-    lag: LagOverTime | None
+    readings: ArrowTable  # rows of ``lag_history`` of the groups with a section
+    lag: LagOverTime | None  # lag of all groups together; by default that of ``readings``
 
     def of_fleet(self, fleet: ExaminedFleet) -> Markup | None:
         """Draw the charts of all groups together."""

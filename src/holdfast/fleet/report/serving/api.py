@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any, Final
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64
 from holdfast.errors import ConfigError
-from holdfast.fleet.analysis.findings.doctor import Doctor, group_json, moment
+from holdfast.fleet.analysis.findings.doctor import group_json, moment
 from holdfast.fleet.analysis.findings.finding import RULES
 from holdfast.fleet.analysis.findings.rules_now import awaited_ids
 from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
@@ -44,7 +44,6 @@ from holdfast.fleet.report.serving.group_index import (
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
-from holdfast.fleet.report.serving.served_tables import tables_until
 from holdfast.fleet.report.serving.time_range import ALL, DURATION, MILLIS, TimeRange
 from holdfast.fleet.tables.columns.definition import Column, DType, Table
 from holdfast.fleet.tables.columns.stored import NOT_LOADED, TABLES
@@ -343,13 +342,8 @@ def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | N
     if name not in served.tables.groups and name not in live.names:
         return None
     within = _range_of(fleet, words)
-    doctor = Doctor(
-        tables=tables_until(served.tables, within, [name]),
-        groups=[name],
-        last_ms=served.last_ms if within.to_ms is None else within.to_ms,
-        since_ms=within.from_ms,
-        live=fleet.ranges.live_in(within),
-        source=fleet.given,
+    doctor = replace(
+        served.doctor(within, [name]), live=fleet.ranges.live_in(within), source=fleet.given
     )
     examined = doctor.fleet()
     (examination,) = examined.listed

@@ -20,6 +20,7 @@ from holdfast.fleet.analysis.findings.examination import FoundCode
 from holdfast.fleet.analysis.findings.finding import RULES, count
 from holdfast.fleet.analysis.group.live import LiveGroups
 from holdfast.fleet.analysis.spans import NONE, span
+from holdfast.fleet.report.drawing.charts import charts
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     document,
@@ -28,7 +29,6 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.now_section import name_now
-from holdfast.fleet.report.drawing.over_time import charts
 from holdfast.fleet.report.drawing.sections import (
     Figure,
     all_columns,

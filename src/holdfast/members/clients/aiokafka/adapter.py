@@ -13,7 +13,7 @@ committed. A dropped partition is never delivered again, however late a fetch of
 record and every request. :class:`MutableAssignment` is changed instead, and the fetcher reads it
 again. A dropped partition leaves a state without a position for the fetcher, so a late answer is
 dropped. This module uses private parts of aiokafka, so only the versions of
-:mod:`holdfast.cluster.client_versions` are accepted.
+:mod:`holdfast.cluster.versions` are accepted.
 
 References: KIP-429 (partitions that stay keep flowing); aiokafka,
 ``GroupCoordinator._on_join_prepare`` and ``_on_join_complete``.

@@ -33,8 +33,7 @@ from holdfast.cluster import aws, credentials, kerberos
 from holdfast.cluster.client_configs import oauth_callback
 from holdfast.cluster.diagnosis import known_requests
 from holdfast.errors import ConfigError
-from holdfast.members.clients.drop_in import ClassReplacement
-from holdfast.members.clients.keywords import NOT_OURS, servers
+from holdfast.members.clients.drop_in import NOT_OURS, ClassReplacement, servers
 from holdfast.members.config.settings import KEYS, Settings
 from holdfast.members.runtime.member_log import NAME
 

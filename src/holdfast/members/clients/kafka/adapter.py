@@ -34,7 +34,7 @@ import kafka.errors as kafka_errors
 from kafka.consumer.fetcher import Fetcher
 from kafka.structs import OffsetAndMetadata, TopicPartition
 
-from holdfast.cluster.client_versions import TESTED
+from holdfast.cluster.versions import TESTED
 from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
