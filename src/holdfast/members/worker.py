@@ -328,15 +328,7 @@ class Worker:
 
 
 class WorkerSession:
-    """The session of one worker.
-
-    Parameters
-    ----------
-    resources : DeclaredResources
-        The kinds and counts that its group shares.
-    supervisor : Supervisor
-        Begins and ends the work.
-    """
+    """The session of one worker: the supervisor begins and ends the work on its resources."""
 
     def __init__(
         self,

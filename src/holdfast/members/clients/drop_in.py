@@ -80,12 +80,7 @@ _LOGIN_WORDS = {
 def module_attribute(module: str, name: str, late: Mapping[str, str], client: ModuleType) -> Any:
     """Return the object of a drop-in's ``module`` for a name that is not a global.
 
-    Parameters
-    ----------
-    late : mapping of str to str
-        Names of holdfast that are imported on first use: each as ``module:name``.
-    client : module
-        The client.
+    Names in ``late`` are holdfast's, each imported on first use from its ``module:name``.
 
     Raises
     ------
@@ -109,11 +104,8 @@ def module_attribute(module: str, name: str, late: Mapping[str, str], client: Mo
 class ClassReplacement:
     """Replaced classes, and options that override those of every consumer of a group.
 
-    Parameters
-    ----------
-    policy, strategy : str
-        Names of the options that choose a policy and assignors: an installed policy drops the
-        assignors that a framework names by default.
+    If the option ``policy`` is installed, the assignors that a framework names by default, the
+    option ``strategy``, are dropped.
     """
 
     def __init__(self, *, policy: str, strategy: str):
@@ -136,19 +128,8 @@ class ClassReplacement:
     ) -> Callable[[], None]:
         """Replace classes in every loaded module, and the previously installed options.
 
-        Parameters
-        ----------
-        ours : mapping of type to type
-            The client's class -> holdfast's class.
-        options : mapping of str to object
-            Options for every later consumer.
-        keeps_original : callable, optional
-            Takes the name of a module; True if the module needs the originals.
-
-        Returns
-        -------
-        callable
-            Restores everything; a second call does nothing.
+        ``ours`` maps a client's class to holdfast's. A module for whose name ``keeps_original`` is
+        True keeps the originals. The returned function restores everything.
 
         Warns
         -----
@@ -228,10 +209,7 @@ def with_login(
 ) -> dict[str, Any]:
     """Return keywords of a client, with those of :data:`LOGINS` in the client's own words.
 
-    Parameters
-    ----------
-    tokens : callable
-        Makes the client's token provider of one of :mod:`holdfast.cluster.tokens`.
+    ``tokens`` makes the client's token provider of one of :mod:`holdfast.cluster.tokens`.
 
     Raises
     ------
@@ -281,16 +259,13 @@ def settings_of(
 
     Parameters
     ----------
-    options : mapping of str to object
-        The client's keywords, all of them, with their defaults.
-    ours : mapping of str to object
-        The keywords of :func:`is_ours`.
+    options, ours : mapping of str to object
+        The client's keywords, all of them, and those of :func:`is_ours`.
     strategies : iterable or None
-        ``partition_assignment_strategy``; None if only a policy is named.
+        ``partition_assignment_strategy``; None if only a policy is named. ``assignor_of`` converts
+        an element to a name or an assignor of holdfast.
     same : mapping of str to str
         Keyword of the client -> key of the member.
-    assignor_of : callable
-        Converts an element of ``strategies`` to a name or an assignor of holdfast.
     more : mapping of str to object
         More keys of the member; a keyword of holdfast overrides them.
 

@@ -208,10 +208,7 @@ def is_known(key: str) -> bool:
 def checked(key: str, given: str, value: object) -> object | None:
     """Return the value to pass on to the data plane, None for a key without effect.
 
-    Parameters
-    ----------
-    key, given : str
-        The key in holdfast's spelling, and as it was written.
+    ``key`` is in holdfast's spelling, and ``given`` as it was written.
 
     Raises
     ------

@@ -63,17 +63,8 @@ _LATE = "before on_revoked had returned"
 class Supervisor:
     """Supervises the work on a worker's resources.
 
-    Parameters
-    ----------
-    machine : ResourceMachine
-        Decides what begins and ends.
-    make_runner : callable
-        Makes the runner of the work; takes the callbacks for the start and the end of attempts.
-    log : Log
-        The log of the member.
-    listener : object, optional
-        The listener whose callbacks the runner calls, if the worker has one: a loss that no
-        callback reports, or reports too late, is an error.
+    If the runner calls a ``listener``, a loss that no callback reports, or reports too late, is an
+    error.
     """
 
     def __init__(
@@ -301,14 +292,7 @@ def supervise(
 ) -> Supervisor:
     """Return the supervisor of a worker's work; nothing has begun.
 
-    Parameters
-    ----------
-    run : callable, optional
-        The work on one resource.
-    listener : object, optional
-        Callbacks for the resources of a round, instead of ``run``.
-    name : str
-        Name of the worker, for threads and delays.
+    The ``name`` of the worker is for threads and delays.
 
     Raises
     ------

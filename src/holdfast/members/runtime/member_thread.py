@@ -102,16 +102,8 @@ class MemberThread:
     ----------
     member : Member
         The machine; only this thread uses it from :meth:`start` on.
-    rebalance_handler : RebalanceHandler
-        The application's side.
     compute : callable
         Plans a round for a member that leads.
-    name : str
-        Name of the threads.
-    log : MemberLog, optional
-        Gets the member's identity.
-    ready : ReadyFile, optional
-        The file that exists while the member is stable.
     is_orphaned : callable, optional
         Returns whether no call of the application can ever come again: then the member ends, and
         sends no more heartbeats.

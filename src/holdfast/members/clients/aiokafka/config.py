@@ -52,20 +52,9 @@ def settings_of(
     cluster: Any,
     strategies: Iterable[Any] | None,
 ) -> Settings:
-    """Return the member's settings.
+    """Return the member's settings; ``strategies`` is None if only a policy is named.
 
-    Parameters
-    ----------
-    options : mapping of str to object
-        aiokafka's keywords, all of them, with their defaults.
-    ours : mapping of str to object
-        The keywords of :func:`~holdfast.members.clients.drop_in.is_ours`.
-    loop : asyncio.AbstractEventLoop
-        The loop on which a token provider runs.
-    cluster
-        aiokafka's metadata, for assignors written for aiokafka.
-    strategies : iterable, optional
-        ``partition_assignment_strategy``; None if only a policy is named.
+    A token provider runs on ``loop``, and assignors written for aiokafka get its ``cluster``.
 
     Raises
     ------

@@ -129,11 +129,6 @@ class Routed:
 def route(config: Mapping[Any, Any]) -> Routed:
     """Split a configuration; a key that is not a text is left to librdkafka, which refuses it.
 
-    Parameters
-    ----------
-    config : mapping of str to object
-        The argument of ``confluent_kafka.Consumer``, with ``holdfast.*``.
-
     Raises
     ------
     ConfigError
@@ -325,13 +320,7 @@ def subscription_of(topics: Sequence[str]) -> tuple[tuple[str, ...], Callable[[s
 
 
 def warn_if_unsupported(connection: Mapping[str, Any]) -> None:
-    """Check on a thread whether the brokers support the protocol, and warn if not.
-
-    Parameters
-    ----------
-    connection : mapping of str to object
-        Addresses, login and ``group.id``, in the form of :meth:`Settings.parse`.
-    """
+    """Check on a thread whether the brokers support the protocol, and warn if not."""
     threading.Thread(
         target=_warn_if_unsupported, args=(connection,), name="holdfast-look", daemon=True
     ).start()

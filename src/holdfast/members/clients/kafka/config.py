@@ -41,16 +41,7 @@ _NETWORK = ("security_protocol", "proxy_url", "socks5_proxy", "selector", "clien
 def settings_of(
     options: Mapping[str, Any], ours: Mapping[str, Any], *, strategies: Iterable[Any] | None
 ) -> Settings:
-    """Return the member's settings.
-
-    Parameters
-    ----------
-    options : mapping of str to object
-        kafka-python's keywords, all of them.
-    ours : mapping of str to object
-        The keywords of :func:`~holdfast.members.clients.drop_in.is_ours`.
-    strategies : iterable, optional
-        ``partition_assignment_strategy``; None if only a policy is named.
+    """Return the member's settings; ``strategies`` is None if only a policy is named.
 
     Raises
     ------
