@@ -15,10 +15,10 @@ from tests.pipeline import local
 from tests.pipeline.test_broker_log import causes, truth
 
 from holdfast.cluster.cluster import LiveCluster
-from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED, BrokerLogs
+from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED, read_logs
 from holdfast.fleet.pipeline.ingest.dump import write_log
-from holdfast.local.broker import broker as brokers
-from holdfast.local.broker import properties
+from holdfast.local import broker as brokers
+from holdfast.local import broker_properties as properties
 from holdfast.local.jars import kafka_release
 
 pytestmark = pytest.mark.broker
@@ -191,6 +191,6 @@ def test_every_layout_says_what_was_done(tmp_path, monkeypatch, version, more):
     tables = local.run(tmp_path / "dump", tmp_path / "tables", logs=[tmp_path / "apache.log"])
     assert causes(tables) == truth(stage.truth, log=True)
     assert CONTRADICTED not in tables.table("anomalies")["kind"].to_pylist()
-    said = {log.stem: BrokerLogs([log]).statements(("etl", "static", "next")) for log in logs}
+    said = {log.stem: read_logs([log], ("etl", "static", "next"))[0] for log in logs}
     assert len(said) == len(PATTERNS) + 3 * modern
     assert {name for name in said if said[name] != said["apache"]} == set()

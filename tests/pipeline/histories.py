@@ -5,6 +5,8 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from tests.pipeline.fleet import classic, record_batch
 
+from holdfast.fleet.pipeline.history.broker_log import messages
+from holdfast.fleet.pipeline.history.broker_texts import statements_of
 from holdfast.fleet.pipeline.ingest.decode_groups import generations
 from holdfast.fleet.pipeline.ingest.generations import Generations, concat
 
@@ -39,6 +41,11 @@ def build(history, first=0):
     """Generations as they are decoded from records, of which the first has this offset."""
     rows = [(0, first + i, int(g["timestamp"] * 1e6), *classic(g)) for i, g in enumerate(history)]
     return concat([Generations.empty(), *generations(record_batch(rows))]).sorted()
+
+
+def read_statements(lines, groups):
+    """What the lines of one log state about some groups."""
+    return statements_of((entry.text for entry in messages(lines)), groups)
 
 
 def owners(g):

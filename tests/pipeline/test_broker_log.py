@@ -9,13 +9,12 @@ import pyarrow as pa
 import pytest
 from tests.cli.running import run
 from tests.pipeline import fleet, kinds, local
-from tests.pipeline.histories import generation
+from tests.pipeline.histories import generation, read_statements
 from tests.pipeline.local import everything, rows
 
 from holdfast.fleet.pipeline.history.broker_log import (
     CONTRADICTED,
     MORE_SPECIFIC,
-    read_statements,
     reason_of,
     restated,
     together,

@@ -16,10 +16,11 @@ from typing import NamedTuple
 import pytest
 from tests.cli.running import run
 from tests.pipeline import kinds
+from tests.pipeline.histories import read_statements
 from tests.pipeline.test_broker_log import line, preparing
 
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.history.broker_log import BrokerLogs, read_statements
+from holdfast.fleet.pipeline.history.broker_log import read_logs
 
 CAPTURED = Path(__file__).with_name("captured")
 KINDS = ("share", "streams", "migrated", "streams_classic", "connect")
@@ -267,9 +268,7 @@ def test_a_layout_of_a_few_lines_says_the_same(name):
 def test_a_file_is_read_whatever_its_bytes_and_its_name(tmp_path, encoded, name):
     file = tmp_path / name
     file.write_bytes(encoded(LAYOUTS["Strimzi up to Kafka 3.9"](EVENTS)))
-    logs = BrokerLogs([file])
-    assert logs.statements(GROUPS) == SAME
-    assert logs.notes == []
+    assert read_logs([file], GROUPS) == (SAME, [])
 
 
 def test_logs_of_several_brokers_in_any_order_are_one_log(tmp_path):
@@ -279,24 +278,23 @@ def test_logs_of_several_brokers_in_any_order_are_one_log(tmp_path):
     for file, part in zip(files, parts, strict=True):
         file.write_text(LAYOUTS[file.name](part))
     random.Random(1).shuffle(files)
-    assert BrokerLogs(files).statements(GROUPS) == SAME
+    assert read_logs(files, GROUPS)[0] == SAME
 
 
 def test_a_file_that_says_nothing_or_is_cut_short_is_named(tmp_path):
     other, cut = tmp_path / "state-change.log", tmp_path / "cut.gz"
     other.write_text("[2026-11-21 15:30:51,021] INFO [Controller 1] x (state.change.logger)\n" * 9)
     cut.write_bytes(gzip.compress(LAYOUTS["Docker"](EVENTS).encode())[:-40])
-    logs = BrokerLogs([other, cut])
-    found = logs.statements(GROUPS)
+    found, notes = read_logs([other, cut], GROUPS)
     assert 0 < len(found) <= len(SAME)
-    assert [note.split()[0] for note in sorted(logs.notes)] == [str(cut), str(other)]
+    assert [note.split()[0] for note in sorted(notes)] == [str(cut), str(other)]
 
 
 @pytest.mark.parametrize("name", ["missing.log", "folder"])
 def test_a_file_that_cannot_be_read_is_an_error(tmp_path, name):
     (tmp_path / "folder").mkdir()
     with pytest.raises(SourceError, match=name):
-        BrokerLogs([tmp_path / name]).statements(GROUPS)
+        read_logs([tmp_path / name], GROUPS)
 
 
 def test_a_command_names_a_log_that_says_nothing(tmp_path):

@@ -46,7 +46,7 @@ from holdfast.fleet.pipeline.batches.examined import (
 )
 from holdfast.fleet.pipeline.batches.state import STATE, state_task
 from holdfast.fleet.pipeline.batches.tasks import groups_task
-from holdfast.fleet.pipeline.history.broker_log import BrokerLogs, restated, unmistakable
+from holdfast.fleet.pipeline.history.broker_log import read_logs, restated, unmistakable
 from holdfast.fleet.pipeline.history.departures import DEPARTURES, how_they_went, with_departures
 from holdfast.fleet.pipeline.history.lag import (
     INPUT,
@@ -314,9 +314,7 @@ class Job:
         if not (logs and self.files.get("rebalances")):
             return
         whole = pa.concat_tables(self._tables(self.files.pop("rebalances")))
-        read = BrokerLogs(logs)
-        said = read.statements(pc.unique(whole["group"]).to_pylist())
-        self.log_notes = read.notes
+        said, self.log_notes = read_logs(logs, pc.unique(whole["group"]).to_pylist())
         said = unmistakable(said) if self.keep_state else said
         rebalances, anomalies = restated(whole, said)
         self.files["rebalances"] = self._write("rebalances", rebalances)

@@ -19,7 +19,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import chain, islice
 from operator import itemgetter
 from pathlib import Path
@@ -88,55 +88,44 @@ _SAMPLE: Final = 200
 """Messages that show what the layout of a log has behind a message."""
 
 
-@dataclass(slots=True)
-class BrokerLogs:
-    """Logs of group coordinators, in any order, merged into one.
+def read_logs(paths: Sequence[Path], groups: Iterable[str]) -> tuple[list[Statement], list[str]]:
+    """Return what logs in any order state about some groups, and notes about files.
 
-    ``notes`` about files without statements, or without their end, are complete when the statements
-    are read.
+    A note is about a file without statements, or without its end. Raises SourceError if a file
+    cannot be read.
     """
-
-    paths: Sequence[Path]
-    notes: list[str] = field(default_factory=list)
-
-    def statements(self, groups: Iterable[str]) -> list[Statement]:
-        """Return what the logs state about some groups; a SourceError if a file cannot be read."""
-        files = [self._messages(path) for path in self.paths]
-        merged = heapq.merge(*files, key=itemgetter(0))
-        return statements_of((text for _, text in merged), groups)
-
-    def _messages(self, path: Path) -> Iterator[tuple[float, str]]:
-        """Yield messages of one file; one without a time has that of the message before it."""
-        file, time, n_found = TextFile(path), -math.inf, 0
-        for entry in messages(file):
-            time, n_found = time if entry.time is None else entry.time, n_found + 1
-            yield time, entry.text
-        if not n_found:
-            self.notes.append(
-                f"{path} has no line of a group coordinator, so no cause is taken from it: brokers "
-                "log them at INFO (kafka.coordinator.group, org.apache.kafka.coordinator.group)"
-            )
-        if file.is_cut:
-            self.notes.append(CUT_SHORT.format(path))
+    notes: list[str] = []
+    merged = heapq.merge(*(_timed_messages(path, notes) for path in paths), key=itemgetter(0))
+    return statements_of((text for _, text in merged), groups), notes
 
 
-def read_statements(lines: Iterable[str], groups: Iterable[str]) -> list[Statement]:
-    """Return what the lines of one log state about some groups."""
-    return statements_of((entry.text for entry in messages(lines)), groups)
+def _timed_messages(path: Path, notes: list[str]) -> Iterator[tuple[float, str]]:
+    """Yield messages of one file; one without a time has that of the message before it."""
+    file, time, n_found = TextFile(path), -math.inf, 0
+    for entry in messages(file):
+        time, n_found = time if entry.time is None else entry.time, n_found + 1
+        yield time, entry.text
+    if not n_found:
+        notes.append(
+            f"{path} has no line of a group coordinator, so no cause is taken from it: brokers "
+            "log them at INFO (kafka.coordinator.group, org.apache.kafka.coordinator.group)"
+        )
+    if file.is_cut:
+        notes.append(CUT_SHORT.format(path))
 
 
 def messages(lines: Iterable[str]) -> Iterator[CollectedLine]:
     """Yield the texts of group coordinators in the lines of one log, oldest first."""
-    file = unwrapped(lines)
+    entries, newest_first = unwrapped(lines)
     found = (
         CollectedLine(moment_of(entry), entry.text[at:])
-        for entry in file.entries
+        for entry in entries
         if (at := words_at(entry.text)) >= 0
     )
     sample = [*islice(found, _SAMPLE)]
     suffix = suffix_of([entry.text for entry in sample])
     whole: Iterable[CollectedLine] = chain(sample, found)
-    for entry in reversed([*whole]) if file.newest_first else whole:
+    for entry in reversed([*whole]) if newest_first else whole:
         yield CollectedLine(entry.time, suffix.sub("", entry.text))
 
 

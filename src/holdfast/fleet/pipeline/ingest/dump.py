@@ -266,7 +266,7 @@ def _write_rest(folder: StoragePath, rest: Iterator[pa.Table], chosen: Selection
     """Write the records that this process reads; return their file, or none without records."""
     name = _new_file()
     batches = (batch for rows in rest for batch in rows.to_batches())
-    n_parts = sum(1 for _ in _written_to(f"{folder}/{name}", gathered(batches), chosen))
+    n_parts = sum(1 for _ in _written_to(f"{folder}/{name}", batches, chosen))
     return [name] if n_parts else []
 
 
@@ -280,7 +280,7 @@ def _writing(folder: str, chosen: Selection) -> BatchTask:
     def write(batches: Batches) -> Batches:
         name = _new_file()
         rows: Counter[int] = Counter()
-        for part in _written_to(f"{folder}/{name}", gathered(batches), chosen):
+        for part in _written_to(f"{folder}/{name}", batches, chosen):
             for found in part["partition"].value_counts().to_pylist():
                 rows[found["values"]] += found["counts"]
         row = {"file": name, "partitions": list(rows), "rows": list(rows.values())}
@@ -290,11 +290,9 @@ def _writing(folder: str, chosen: Selection) -> BatchTask:
     return write
 
 
-def _written_to(file: str, parts: Iterator[pa.Table], chosen: Selection) -> Iterator[pa.Table]:
-    """Write the chosen rows of tables to one file, and yield each table, whole.
-
-    Without a table, no file is created.
-    """
+def _written_to(file: str, batches: Batches, chosen: Selection) -> Iterator[pa.Table]:
+    """Write the chosen records to one file, and yield all of them; create none without records."""
+    parts = gathered(batches)
     first = next(parts, None)
     if first is None:
         return

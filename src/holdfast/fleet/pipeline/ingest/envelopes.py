@@ -126,16 +126,8 @@ class TextFile:
             raise SourceError(f"cannot read {self.path}: {error.strerror or error}") from error
 
 
-@dataclass(frozen=True, slots=True)
-class Unwrapped:
-    """Lines without their envelopes; ``newest_first`` if the file begins with its newest."""
-
-    entries: Iterator[CollectedLine]
-    newest_first: bool
-
-
-def unwrapped(lines: Iterable[str]) -> Unwrapped:
-    """Take the envelopes off the lines of one file."""
+def unwrapped(lines: Iterable[str]) -> tuple[Iterator[CollectedLine], bool]:
+    """Take the envelopes off the lines of one file; return whether its newest line is the first."""
     rest = iter(lines)
     sample = [*islice(rest, SAMPLE_LINES)]
     layers: list[Layer] = []
@@ -152,7 +144,7 @@ def unwrapped(lines: Iterable[str]) -> Unwrapped:
         whole = layer(whole)
     times = [time for time in map(moment_of, entries) if time is not None]
     steps = Counter(later > earlier for earlier, later in pairwise(times) if later != earlier)
-    return Unwrapped(whole, newest_first=steps[False] > steps[True])
+    return whole, steps[False] > steps[True]
 
 
 def suffix_of(texts: Sequence[str]) -> re.Pattern[str]:
@@ -212,7 +204,7 @@ def _time_of(value: object) -> float | None:
 def _csv(first: Sequence[CollectedLine]) -> Layer | None:
     """Unwrap rows of which one cell is the line."""
     for delimiter in ",;\t" if first else "":
-        rows = _rows(first, delimiter)
+        rows = [*_rows(first, delimiter)]
         header = [name.strip().lower().rpartition(".")[2] for name in rows[0]] if rows else []
         message = next((name for name in _MESSAGES if name in header), None)
         if message is not None:
@@ -224,13 +216,9 @@ def _csv(first: Sequence[CollectedLine]) -> Layer | None:
     return None
 
 
-def _rows(entries: Iterable[CollectedLine], delimiter: str) -> list[list[str]]:
-    return [*_read_csv((f"{entry.text}\n" for entry in entries), delimiter)]
-
-
-def _read_csv(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
+def _rows(entries: Iterable[CollectedLine], delimiter: str) -> Iterator[list[str]]:
     """Yield rows of CSV; an unreadable row is skipped."""
-    rows = csv.reader(lines, delimiter=delimiter)
+    rows = csv.reader((f"{entry.text}\n" for entry in entries), delimiter=delimiter)
     while True:
         try:
             yield next(rows)
@@ -242,8 +230,7 @@ def _read_csv(lines: Iterable[str], delimiter: str) -> Iterator[list[str]]:
 
 def _cells(delimiter: str, message: int, time: int | None, *, skip: int) -> Layer:
     def take(entries: Iterable[CollectedLine]) -> Iterator[CollectedLine]:
-        rows = _read_csv((f"{entry.text}\n" for entry in entries), delimiter)
-        for row in islice(rows, skip, None):
+        for row in islice(_rows(entries, delimiter), skip, None):
             if len(row) > message:
                 known = time is not None and time < len(row)
                 moment = _time_of(row[time]) if known and time is not None else None
