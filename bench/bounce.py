@@ -398,7 +398,7 @@ def main() -> None:
 
 def play_all(play: type[Bounce], options: argparse.Namespace) -> None:
     """Start a broker, play ``options.kinds`` one after the other, and print what was counted."""
-    from holdfast.local.broker.broker import Broker, BrokerSettings
+    from holdfast.local.broker import Broker, BrokerSettings
 
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # through the ends of the members
     print(json.dumps(versions()), flush=True)

@@ -189,8 +189,8 @@ class LiveGroup:
 
 def run(options: argparse.Namespace) -> None:
     """Run the groups, and write the dump, the log and the event log."""
-    from holdfast.local.broker import broker as brokers
-    from holdfast.local.broker import properties
+    from holdfast.local import broker as brokers
+    from holdfast.local import broker_properties as properties
 
     properties._LOG4J_2 += LOGGERS
     options.folder.mkdir(parents=True, exist_ok=True)

@@ -63,7 +63,7 @@ def filled_broker(dump: Path) -> Iterator[str]:
     """A broker whose offsets topic has the records of a dump."""
     from kafka import KafkaConsumer
 
-    from holdfast.local.broker.broker import Broker, BrokerSettings
+    from holdfast.local.broker import Broker, BrokerSettings
 
     settings = BrokerSettings(properties={"offsets.topic.num.partitions": "50"})
     with Broker.start(settings=settings) as broker:

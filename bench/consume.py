@@ -252,7 +252,7 @@ def main() -> None:
         found = read_all(options.read, options.bootstrap, options.records, batches[0])
         print(json.dumps(found), flush=True)
         return
-    from holdfast.local.broker.broker import Broker, BrokerSettings
+    from holdfast.local.broker import Broker, BrokerSettings
 
     print(json.dumps(versions()), flush=True)
     properties = {"group.initial.rebalance.delay.ms": "0"}

@@ -85,7 +85,7 @@ def compare(first: list[str], second: list[str], repeat: int, **about: int) -> N
 
 def main() -> int:
     """Measure, and print."""
-    from holdfast.local.broker.broker import Broker
+    from holdfast.local.broker import Broker
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeat", type=int, default=5)

@@ -48,7 +48,7 @@ from holdfast.cli.demo.event_log import (
     intervals,
     unowned_seconds,
 )
-from holdfast.local.broker.broker import Broker
+from holdfast.local.broker import Broker
 
 PARTITIONS, REPLICAS = 12, 3
 GRACE_SECONDS, FRESH_SECONDS, QUIET_SECONDS, LIMIT_SECONDS = 15.0, 60.0, 3.0, 180.0

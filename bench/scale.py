@@ -241,7 +241,7 @@ def main() -> int:
     if options.limit:
         find_limits(cases)
         return 0
-    from holdfast.local.broker.broker import Broker, BrokerSettings
+    from holdfast.local.broker import Broker, BrokerSettings
 
     found: dict[str, dict[str, Any]] = {}
     with Broker.start(settings=BrokerSettings(brokers=options.brokers, heap_mb=768)) as broker:

@@ -89,7 +89,7 @@ def run(bootstrap: str, state: str) -> dict[str, float]:
 
 def main() -> int:
     """Measure, and print."""
-    from holdfast.local.broker.broker import Broker
+    from holdfast.local.broker import Broker
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--groups", type=int, default=100)

@@ -20,7 +20,7 @@ from tests.stores.conftest import forget, new_bucket
 
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.paths import storage_path
-from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local.broker import Broker, BrokerSettings
 from holdfast.local.jars import connector_jars
 
 pytestmark = pytest.mark.slow

@@ -23,7 +23,7 @@ from tests.live.cut import Cut
 from tests.live.faults import ONE_BROKER, SPOILED, THREE_BROKERS, fire
 from tests.live.member_group import CUT, POLL_SESSIONS, MemberGroup
 
-from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local.broker import Broker, BrokerSettings
 from holdfast.local.jars import KAFKA_VERSION
 
 DESIGNS = ("eager", "simple", "deferred", "incremental")

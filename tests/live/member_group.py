@@ -21,7 +21,7 @@ from tests.live.processes import Processes
 from tests.live.run_broker import RunBroker
 from tests.live.waiting import until
 
-from holdfast.local.broker.broker import Broker
+from holdfast.local.broker import Broker
 
 ROOT = Path(__file__).parents[2]
 CUT = "CUT"  # the listener behind the proxy

@@ -13,7 +13,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from holdfast.cluster.client_versions import RANGES, Range
+from holdfast.cluster.versions import RANGES, Range
 
 HERE = Path(__file__).parent
 FILES = (

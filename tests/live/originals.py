@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 from tests.live import all_clients
 
-from holdfast.cluster.client_versions import RANGES
+from holdfast.cluster.versions import RANGES
 
 HERE = Path(__file__).parent
 USES = "from tests.live.all_clients import"

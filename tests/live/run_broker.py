@@ -20,8 +20,8 @@ from typing import Any
 from tests.live.security import JWKS, Security
 from tests.live.waiting import until
 
-from holdfast.local.broker.broker import Broker
-from holdfast.local.broker.properties import BrokerSettings
+from holdfast.local.broker import Broker
+from holdfast.local.broker_properties import BrokerSettings
 
 _FILE = "broker.json"
 _START_SECONDS = 360.0

@@ -30,7 +30,7 @@ from tests.token_server import AUDIENCE, ISSUER, write_keys
 if TYPE_CHECKING:
     from tests.live.run_broker import RunBroker
 
-from holdfast.local.broker.broker import BrokerSettings
+from holdfast.local.broker import BrokerSettings
 from holdfast.local.java import find_java
 
 USER, PASSWORD = "alice", "alice-secret"

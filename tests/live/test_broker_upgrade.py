@@ -35,7 +35,7 @@ from tests.live.processes import Crew
 from tests.live.waiting import until
 
 from holdfast.confluent import Consumer
-from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local.broker import Broker, BrokerSettings
 from holdfast.local.jars import KAFKA_VERSION
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]

@@ -9,7 +9,7 @@ import pytest
 from tests.cli.running import run
 from tests.live.crew import Topic, commit_alone
 
-from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local.broker import Broker, BrokerSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.every]
 

@@ -24,7 +24,7 @@ import holdfast
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.kerberos import MODULE
 from holdfast.errors import ConfigError, SourceError
-from holdfast.local.broker.broker import BrokerSettings
+from holdfast.local.broker import BrokerSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.slow]  # needs a KDC, which tools/kdc.sh installs
 

@@ -17,8 +17,8 @@ from tests.pipeline.test_broker_log import causes, truth
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED, read_logs
 from holdfast.fleet.pipeline.ingest.dump import write_log
-from holdfast.local.broker import broker as brokers
-from holdfast.local.broker import properties
+from holdfast.local import broker as brokers
+from holdfast.local import broker_properties as properties
 from holdfast.local.jars import kafka_release
 
 pytestmark = pytest.mark.broker

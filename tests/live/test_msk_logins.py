@@ -31,7 +31,7 @@ from tests.local.programs import compiled
 from holdfast.cluster import aws
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
-from holdfast.local.broker.broker import BrokerSettings
+from holdfast.local.broker import BrokerSettings
 from holdfast.local.jars import broker_jars, msk_jars
 
 pytestmark = [pytest.mark.broker, pytest.mark.every]

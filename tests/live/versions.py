@@ -35,7 +35,7 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.reading import read_tables
 from holdfast.local import jars
-from holdfast.local.broker.broker import Broker
+from holdfast.local.broker import Broker
 
 CLIENTS = "consumer+confluent+aiokafka+kafka"
 FAULTS = ("rolling bounce", "kill -9, back at once", "kill -9 two")

@@ -20,7 +20,7 @@ from typing import Any
 from tests.live.kinds import Members
 from tests.live.processes import event_member
 
-from holdfast.local.broker import broker as brokers
+from holdfast.local import broker as brokers
 
 BENCH = Path(__file__).parents[2] / "bench"
 SESSION_MS = 8_000

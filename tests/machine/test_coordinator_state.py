@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,8 +20,6 @@ from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.coordinator.coordinator import Coordinator
 from holdfast.core.machine.coordinator.group_messages import (
     Durable,
-    StoredGroup,
-    StoredMember,
     commit_record,
     group_record,
 )
@@ -199,46 +195,36 @@ class TestRecords:
         fresh = Coordinator("g")
         fresh.load(5)
         assert (fresh.state, fresh.deadline_ms) == (EMPTY, None)
-        fresh.replay(*_empty())
+        fresh.replay(*group_record("g", STORED))
         fresh.load(6)
         assert (fresh.state, fresh.generation) == (EMPTY, 8)
 
 
-def _empty() -> tuple[bytes, bytes | None]:
-    stored = StoredGroup(
-        protocol_type="consumer",
-        generation=8,
-        protocol=None,
-        leader=None,
-        timestamp_ms=0,
-        members=(),
-    )
-    record = group_record("g", stored)
-    return record.key, record.value
+STORED_MEMBER = {
+    "memberId": "m",
+    "groupInstanceId": "i",
+    "clientId": "c",
+    "clientHost": "/h",
+    "rebalanceTimeout": 2,
+    "sessionTimeout": 1,
+    "subscription": b"s",
+    "assignment": b"a",
+}
+STORED = {
+    "protocolType": "consumer",
+    "generation": 8,
+    "protocol": None,
+    "leader": None,
+    "currentStateTimestamp": 0,
+    "members": (),
+}
 
 
 def test_stored_members_keep_what_they_were():
-    member = StoredMember(
-        member_id="m",
-        instance_id="i",
-        client_id="c",
-        client_host="/h",
-        rebalance_timeout_ms=2,
-        session_timeout_ms=1,
-        subscription=b"s",
-        assignment=b"a",
-    )
-    stored = StoredGroup(
-        protocol_type="x",
-        generation=3,
-        protocol="p",
-        leader="m",
-        timestamp_ms=4,
-        members=(member, replace(member, member_id="n", instance_id=None)),
-    )
+    other = STORED_MEMBER | {"memberId": "n", "groupInstanceId": None}
+    stored = STORED | {"protocol": "p", "leader": "m", "members": (STORED_MEMBER, other)}
     group = Coordinator("g")
-    record = group_record("g", stored)
-    group.replay(record.key, record.value)
+    group.replay(*group_record("g", stored))
     assert group.durable.group == stored
 
 

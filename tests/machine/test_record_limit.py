@@ -50,7 +50,7 @@ def test_every_sync_that_waits_ends_in_the_error_and_a_round_begins():
     assert (g.last("a", SyncAnswered).error, g.last("b", SyncAnswered).error) == (UNKNOWN, UNKNOWN)
     assert g.group.state is PREPARING
     assert g.group.generation == generation
-    assert g.group.durable.group.generation == generation - 1  # nothing was written
+    assert g.group.durable.group["generation"] == generation - 1  # nothing was written
     assert {m.assignment for m in g.group.members.values()} == {b""}
     assert g.beat("a", a, generation) == ErrorCode.REBALANCE_IN_PROGRESS
 
@@ -114,5 +114,5 @@ def test_a_group_that_is_empty_is_always_written():
     g = Group(message_max_bytes=LIMIT)
     (a,) = g.stable("a")
     g.leave("a", a)
-    assert g.group.durable.group.members == ()
+    assert g.group.durable.group["members"] == ()
     assert size_of_last(g) < LIMIT

@@ -10,22 +10,25 @@ from holdfast.core.machine.leader.designs import compute
 from holdfast.core.machine.supported_protocols import assignors_for
 
 OWNED = {"a": (("t", 0), ("t", 2), ("u", 0)), "b": (("t", 1), ("t", 3))}
+GENERATION = 4
+
+every_design = pytest.mark.parametrize("policy", ["holdfast-simple", "deferred", "incremental"])
 
 
-def plan(policy, counts):
+def plan(policy, counts, b_generation=GENERATION - 1):
     """Return the assignments of two members by a leader with these counts."""
     (assignor,) = assignors_for(policy)
     views = {
-        m: MemberView(topics=("t", "u"), owned=owned, previous=owned, generation=3)
-        for m, owned in OWNED.items()
+        m: MemberView(topics=("t", "u"), owned=OWNED[m], previous=OWNED[m], generation=generation)
+        for m, generation in (("a", GENERATION - 1), ("b", b_generation))
     }
-    request = round_of(assignor.name, joining_members(assignor, **views), counts, 4)
+    request = round_of(assignor.name, joining_members(assignor, **views), counts, GENERATION)
     answer = compute((assignor,), request)
     assert answer.failure is None
     return {m: assignor.read(data) for m, data in answer.assignments}
 
 
-@pytest.mark.parametrize("policy", ["holdfast-simple", "deferred", "incremental"])
+@every_design
 def test_what_is_beyond_the_end_is_taken_back(policy):
     """Nobody else can be given it, so without this its owner would keep it for ever."""
     told = plan(policy, {"t": 2, "u": 1})
@@ -36,14 +39,16 @@ def test_what_is_beyond_the_end_is_taken_back(policy):
     assert told["a"].again
 
 
-@pytest.mark.parametrize("policy", ["holdfast-simple", "deferred", "incremental"])
-def test_what_exists_stays(policy):
-    told = plan(policy, {"t": 4, "u": 1})
-    assert all(one.revoked == frozenset() for one in told.values())
+@every_design
+def test_it_is_taken_back_from_a_member_of_an_impossible_generation_too(policy):
+    """That member alone is asked to join again, and once."""
+    told = plan(policy, {"t": 3}, b_generation=GENERATION)
+    assert (told["b"].assigned, told["b"].revoked) == ({("t", 1)}, {("t", 3)})
+    assert (told["a"].again, told["b"].again) == (False, True)
 
 
-@pytest.mark.parametrize("policy", ["holdfast-simple", "deferred", "incremental"])
-def test_a_topic_that_is_not_known_is_not_taken_back(policy):
-    """It may be known again in the next round."""
-    told = plan(policy, {"u": 1})
+@every_design
+@pytest.mark.parametrize("counts", [{"t": 4, "u": 1}, {"u": 1}], ids=["exists", "not known"])
+def test_what_exists_stays_and_what_is_not_known_may_be_known_again(policy, counts):
+    told = plan(policy, counts)
     assert all(one.revoked == frozenset() for one in told.values())

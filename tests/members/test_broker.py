@@ -17,8 +17,8 @@ from tests.live.racks import check_that_members_read_in_their_racks
 from tests.live.waiting import until
 
 from holdfast.errors import BrokerError, ConfigError
-from holdfast.local.broker import broker as module
-from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local import broker as module
+from holdfast.local.broker import Broker, BrokerSettings
 
 pytestmark = pytest.mark.broker
 
@@ -62,7 +62,7 @@ def temporary(tmp_path, monkeypatch) -> Path:
 
 PROGRAM = """
 import sys, time
-from holdfast.local.broker.broker import Broker
+from holdfast.local.broker import Broker
 with Broker.start() as broker:
     print(broker.bootstrap, broker.folder, *broker.process_ids(), flush=True)
     {then}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 from tests.members.running import python
 
-from holdfast.cluster import client_versions
-from holdfast.cluster.client_versions import RANGES, check
+from holdfast.cluster import versions
+from holdfast.cluster.versions import RANGES, check
 
 EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"][
     "optional-dependencies"
@@ -38,7 +38,7 @@ EXTRAS = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text(
     ],
 )
 def test_versions(monkeypatch, client, found, is_refused):
-    monkeypatch.setattr(client_versions, "version", lambda name: found)
+    monkeypatch.setattr(versions, "version", lambda name: found)
     if not is_refused:
         check(client)
         return
@@ -49,7 +49,7 @@ def test_versions(monkeypatch, client, found, is_refused):
 
 
 def test_none_at_all(monkeypatch):
-    monkeypatch.setattr(client_versions, "find_spec", lambda name: None)
+    monkeypatch.setattr(versions, "find_spec", lambda name: None)
     with pytest.raises(
         ModuleNotFoundError, match=r"^kafka-python 3\.0\.12 or newer, below 3\.1 is"
     ):
@@ -67,15 +67,15 @@ def test_the_extras_install_what_is_not_refused(client):
 
 @pytest.mark.parametrize("client", RANGES)
 def test_the_version_is_that_of_the_metadata(client, monkeypatch):
-    assert client_versions.version(client) == metadata.version(client)
-    monkeypatch.setattr(client_versions.Path, "glob", lambda self, pattern: ())
-    assert client_versions.version(client) == metadata.version(client)
+    assert versions.version(client) == metadata.version(client)
+    monkeypatch.setattr(versions.Path, "glob", lambda self, pattern: ())
+    assert versions.version(client) == metadata.version(client)
 
 
 OLD = """
-from holdfast.cluster import client_versions
-found = client_versions.version
-client_versions.version = lambda name: "0.1.2" if name == {client!r} else found(name)
+from holdfast.cluster import versions
+found = versions.version
+versions.version = lambda name: "0.1.2" if name == {client!r} else found(name)
 """
 
 

@@ -12,8 +12,8 @@ from holdfast.members.resources.attempts import (
     REPORTED_AFTER,
     ROUND_MS,
     Begin,
-    EndedLate,
     Failures,
+    LogLine,
     Overdue,
     ResourceStatus,
     RevocationEnded,
@@ -115,8 +115,8 @@ def test_whoever_has_run_for_long_begins_to_count_anew():
         play.until_begun(A)
     play.wait(MOST_MS)
     assert play.machine.states(play.now_ms)[A].failures == 0
-    (failed,) = play.fail(A)
-    assert failed.failure.count == 1
+    play.fail(A)
+    assert play.failures.by_resource[A].count == 1
 
 
 def test_an_attempt_waits_for_an_earlier_one_in_this_process():
@@ -128,7 +128,7 @@ def test_an_attempt_waits_for_an_earlier_one_in_this_process():
     assert play.do("assigned", (A,)) == []  # it came back
     assert (play.status(A), play.machine.overdue) == ("STARTING", (A,))
     ended, begin = play.do("ended", first, None)
-    assert isinstance(ended, EndedLate)
+    assert isinstance(ended, LogLine)
     assert begin.attempts == (play.begun[A],)
     assert play.status(A) == "RUNNING"
 
@@ -180,9 +180,9 @@ def test_a_listener_ends_its_resources_in_one_call_and_has_time_for_each():
         play.machine.started(play.begun[resource])
     assert (play.status(A), play.status(C)) == ("RUNNING", "STARTING")
     (stop,) = play.do("revoked", (A, B), 1)
-    assert stop.deadline_ms == play.now_ms + 2 * STOP_MS
+    assert stop.attempts[0].deadline_ms == play.now_ms + 2 * STOP_MS
     (stop,) = play.do("revoked", (C,), 2)
-    assert stop.deadline_ms == play.now_ms + STOP_MS
+    assert stop.attempts[0].deadline_ms == play.now_ms + STOP_MS
 
 
 @pytest.mark.parametrize(("n_started", "times"), [(0, 1), (1, 2), (3, 3)])
@@ -192,7 +192,7 @@ def test_a_worker_that_ends_waits_once_for_all_that_a_listener_still_begins(n_st
     for attempt in list(play.begun.values())[:n_started]:
         play.machine.started(attempt)
     (stop,) = play.do("stop_all")
-    assert stop.deadline_ms == play.now_ms + times * STOP_MS
+    assert stop.attempts[0].deadline_ms == play.now_ms + times * STOP_MS
 
 
 # What the group hears

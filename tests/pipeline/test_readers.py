@@ -24,7 +24,7 @@ from holdfast.fleet.pipeline.batches.watch import watch
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, KafkaFeed
 from holdfast.fleet.pipeline.ingest.transactions import WAITING
-from holdfast.local.broker.broker import Broker, BrokerSettings
+from holdfast.local.broker import Broker, BrokerSettings
 
 pytestmark = [pytest.mark.broker, pytest.mark.every]
 

@@ -10,6 +10,7 @@ from tests.stores import servers
 from tests.stores.faulty import relay
 
 from holdfast.fleet.tables.storage import clients, remote
+from holdfast.fleet.tables.storage.paths import storage_path
 
 
 @pytest.fixture(scope="session")
@@ -42,6 +43,20 @@ SLOW = [pytest.param(kind, marks=pytest.mark.slow) for kind in ("s3s", "azurite"
 @pytest.fixture(params=["moto", *SLOW])
 def bucket(request, monkeypatch):
     """URL of a new place on a store: Moto's S3, and in `make soak` s3s-fs, Azurite and HDFS."""
+    yield from new_place(request, monkeypatch)
+
+
+@pytest.fixture(params=["folder", "moto", *SLOW])
+def root(request, monkeypatch, tmp_path):
+    """A new folder for tables, of this machine or on a store."""
+    if request.param == "folder":
+        yield tmp_path / "tables"
+        return
+    for url in new_place(request, monkeypatch):
+        yield storage_path(f"{url}/tables")
+
+
+def new_place(request, monkeypatch):
     forget()
     if request.param == "hdfs":
         url = f"{request.getfixturevalue('hdfs_server')}/{uuid.uuid4().hex}"

@@ -1,63 +1,38 @@
-"""Tables on a store: commits that are seen whole, one writer, upkeep, and what is not ours.
-
-What :mod:`tests.tables` shows on a disk is shown on a store by `make test-all`.
-"""
+"""Tables in a folder and on stores: whole commits, one writer, upkeep, and what is not ours."""
 
 from __future__ import annotations
 
 import json
+import os
 import signal
-import subprocess
-import sys
+import socket
 import threading
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from tests.cli.running import run
+from tests.stores.conftest import SLOW
+from tests.tables import test_one_writer
 from tests.tables.test_commits import groups, written
+from tests.tables.test_one_writer import begun, ids
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.folder.commits import tidy
 from holdfast.fleet.tables.folder.contents import check_folder
 from holdfast.fleet.tables.folder.delta_log import entry_name
 from holdfast.fleet.tables.folder.maintenance import drop_before, merge
-from holdfast.fleet.tables.folder.manifest import MANIFEST, Batch, stamp
+from holdfast.fleet.tables.folder.manifest import MANIFEST, Batch, read_manifest, stamp
 from holdfast.fleet.tables.reading import Tables, read_tables
-from holdfast.fleet.tables.storage.paths import file_system_of, storage_path
+from holdfast.fleet.tables.storage.paths import file_system_of
 from holdfast.fleet.tables.storage.remote import RemotePath
 
-SCRIPT = Path(__file__).parents[1] / "tables" / "writer_process.py"
-
-
-@pytest.fixture
-def root(bucket):
-    return storage_path(f"{bucket}/tables")
-
-
-@pytest.fixture
-def start():
-    """Start a process of writer_process.py; whatever still runs at the end is killed."""
-    started = []
-
-    def begin(*arguments):
-        command = [sys.executable, str(SCRIPT), *map(str, arguments)]
-        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-        started.append(subprocess.Popen(command, **pipes, text=True, bufsize=1))
-        return started[-1]
-
-    yield begin
-    for process in started:
-        process.kill()
-        process.communicate()
-
-
-def no_wait(seconds):
-    raise AssertionError(f"waited {seconds} s")
-
-
-def ids(root):
-    return [batch.id for batch in Tables(root).committed()]
+start = test_one_writer.start
+"""Fixture."""
+everywhere = pytest.mark.parametrize(
+    "root", ["folder", pytest.param("moto", marks=pytest.mark.every), *SLOW], indirect=True
+)
+on_stores = pytest.mark.parametrize("root", ["moto", *SLOW], indirect=True)
 
 
 def files_of_table(root, table="generations"):
@@ -79,6 +54,7 @@ def test_batches_are_read_as_they_were_written(root):
     assert groups(root) == ["a", "b", "d"]
 
 
+@on_stores
 def test_what_a_file_system_creates_it_creates_once(root):
     fs = file_system_of(root)
     assert isinstance(fs, RemotePath)
@@ -88,7 +64,7 @@ def test_what_a_file_system_creates_it_creates_once(root):
 
 
 @pytest.mark.parametrize(
-    "bucket", ["moto", pytest.param("hdfs", marks=pytest.mark.slow)], indirect=True
+    "root", ["folder", "moto", pytest.param("hdfs", marks=pytest.mark.slow)], indirect=True
 )
 def test_of_many_that_create_at_once_one_succeeds(root):
     """s3s-fs looks first and writes then, so several may succeed there: docs/stores.md says so."""
@@ -104,7 +80,7 @@ def test_of_many_that_create_at_once_one_succeeds(root):
     assert made.count(True) == 1
 
 
-@pytest.mark.every
+@everywhere
 def test_checkpoints_sweeps_and_merged_files(root):
     tables = Tables(root)
     with tables.writing():
@@ -171,26 +147,27 @@ def test_two_processes_that_commit_at_once_lose_nothing(root, start):
     assert ids(root) == [0, 1, 10, 11]
 
 
-@pytest.mark.every
+@everywhere
 def test_a_second_stream_learns_who_writes_and_a_dead_one_holds_nothing(root, start):
-    process = start("stream", root, 0)
-    assert process.stdout.readline() == "committed\n"
+    process = begun(start, "stream", root, 0)
     told = f"is being written by process {process.pid} on"
     with pytest.raises(SourceError, match=told) as raised:
         Tables(root).commit(written(root, 7, "late"))
     assert "\n" not in str(raised.value)
+    assert read_manifest(root).writer.pid == process.pid
     process.send_signal(signal.SIGKILL)
     process.wait()
     Tables(root).commit(written(root, 1, "next"))
     assert groups(root) == ["next"]
 
 
-@pytest.mark.every
-def test_a_second_writer_is_refused_at_its_first_commit(root, start):
-    process = start("hold", root, 0)
-    assert process.stdout.readline() == "held\n"
+@everywhere
+def test_a_second_writer_is_refused_at_its_first_commit_and_learns_who_has_written(root, start):
+    process = begun(start, "hold", root, 0)
     Tables(root).commit(written(root, 1, "first"))
-    assert "another process has committed since" in process.communicate("go\n")[0]
+    said = process.communicate("go\n")[0]
+    assert "another process has committed since this one began" in said
+    assert f"process {os.getpid()} on {socket.gethostname()} (last commit 2" in said
     assert groups(root) == ["first"] and ids(root) == [1]
 
 
@@ -206,7 +183,7 @@ def test_a_writer_that_is_killed_in_the_middle_of_a_commit(root, start, at):
     assert groups(root) == ["a", "again"] and ids(root) == [0, 1]
 
 
-@pytest.mark.every
+@everywhere
 def test_a_writer_that_another_one_has_overtaken(root):
     tables = Tables(root)
     tables.commit(written(root, 0, "a"))
@@ -217,6 +194,7 @@ def test_a_writer_that_another_one_has_overtaken(root):
     assert "\n" not in str(raised.value) and groups(root) == ["a", "b"]
 
 
+@on_stores
 def test_storage_that_writes_over_what_is_there_is_refused(root, monkeypatch):
     monkeypatch.setattr(RemotePath, "create", lambda self, n, d: not self.replace(n, d))
     with pytest.raises(SourceError, match="overwrites an existing file"):
@@ -236,7 +214,7 @@ def entry_of(root, **changed):
 NEWER = {"minReaderVersion": 3, "minWriterVersion": 7, "readerFeatures": ["deletionVectors"]}
 
 
-@pytest.mark.every
+@everywhere
 def test_a_table_of_a_newer_version(root):
     Tables(root).commit(written(root, 0, "a"))
     entry_of(root, protocol=NEWER)
@@ -250,7 +228,7 @@ def test_a_table_of_a_newer_version(root):
     assert groups(root) == ["a", "b"]
 
 
-@pytest.mark.every
+@everywhere
 def test_tables_of_a_newer_holdfast(root):
     Tables(root).commit(written(root, 0, "a"))
     for name in (MANIFEST, "_commits/000000001.json"):
@@ -263,7 +241,7 @@ def test_tables_of_a_newer_holdfast(root):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.every
+@everywhere
 def test_a_foreign_delta_table(root):
     file_system_of(root / "_delta_log" / f"{0:020d}.json").write(b"{}\n")
     with pytest.raises(SourceError, match="it is a Delta table; name an empty or a new folder"):

@@ -67,16 +67,6 @@ def test_the_manifest_is_read_when_a_writer_begins_and_once_by_a_listing(tmp_pat
     assert manifests() == [MANIFEST]
 
 
-def test_a_commit_that_was_made_from_an_older_version_is_refused(tmp_path):
-    tables = Tables(tmp_path)
-    tables.commit(written(tmp_path, 0, "a"))
-    before = tables.manifest()
-    tables.commit(written(tmp_path, 1, "b"), made_from=before)
-    with pytest.raises(SourceError, match="another process has committed since"):
-        tables.commit(written(tmp_path, 2, "c"), made_from=before)
-    assert groups(tmp_path) == ["a", "b"]
-
-
 def test_of_two_that_pass_every_check_one_commits(tmp_path, monkeypatch):
     """The second commits between the check of the first and its creation of the version."""
     tables, create = Tables(tmp_path), LocalFileSystem.create

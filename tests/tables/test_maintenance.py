@@ -226,13 +226,10 @@ def test_a_foreign_delta_table_is_not_written_to_and_not_read(tmp_path):
     assert [p for p in before if not p.exists()] == []
 
 
-def test_a_table_of_a_newer_version_is_refused(tmp_path):
+def test_an_entry_that_does_not_parse_is_refused(tmp_path):
     with Tables(tmp_path).writing():
         committed(Tables(tmp_path), 0, generations=generations("a"))
     entry = tmp_path / entry_name("generations", 0)
-    entry.write_text(entry.read_text().replace('"minReaderVersion": 1', '"minReaderVersion": 3'))
-    with pytest.raises(SourceError, match="a newer program wrote it"):
-        read_tables(tmp_path)
     entry.write_text("{")
     with pytest.raises(SourceError, match="not an entry of a table's log"):
         read_tables(tmp_path)

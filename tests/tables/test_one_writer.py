@@ -69,15 +69,6 @@ def begin(root):
 # Two that write
 
 
-def test_a_second_writer_is_refused_at_its_first_commit_and_learns_who_has_written(tmp_path, start):
-    process = begun(start, "hold", tmp_path, 0)
-    Tables(tmp_path).commit(Batch(id=7))
-    said = process.communicate("go\n")[0]
-    assert "another process has committed since this one began" in said
-    assert f"process {os.getpid()} on {socket.gethostname()} (last commit 2" in said
-    assert ids(tmp_path) == [7]
-
-
 def test_a_stream_that_lives_is_named_to_who_begins(tmp_path, start):
     process = begun(start, "stream", tmp_path, 0)
     told = f"is being written by process {process.pid} on {socket.gethostname()}"
@@ -89,15 +80,6 @@ def test_a_stream_that_lives_is_named_to_who_begins(tmp_path, start):
     process.communicate("end\n")
     Tables(tmp_path).commit(Batch(id=7))
     assert ids(tmp_path) == [0, 7]
-
-
-def test_a_stream_that_was_killed_holds_nothing(tmp_path, start):
-    process = begun(start, "stream", tmp_path, 0)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    assert read_manifest(tmp_path).writer.pid == process.pid
-    Tables(tmp_path).commit(Batch(id=1))
-    assert ids(tmp_path) == [0, 1]
 
 
 def test_a_stream_says_that_it_has_ended_though_it_failed(tmp_path):
@@ -133,12 +115,6 @@ def test_a_stopped_process_that_wakes_up_late_commits_nothing(tmp_path, start):
     assert "another process has committed since" in process.stdout.readline()
     Tables(tmp_path).commit(Batch(id=3))
     assert ids(tmp_path) == [0, 2, 3]
-
-
-def test_two_processes_that_commit_at_once_lose_nothing(tmp_path, start):
-    both = [start("add", tmp_path, 0, 9), start("add", tmp_path, 10, 19)]
-    assert [process.communicate()[0].splitlines()[-1] for process in both] == ["committed"] * 2
-    assert ids(tmp_path) == list(range(20))
 
 
 def test_what_fails_because_another_one_has_committed_says_so(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from holdfast.core.machine.coordinator.group_messages import StoredGroup, StoredMember, group_record
+from holdfast.core.machine.coordinator.group_messages import group_record
 from holdfast.core.wire.layouts.record_size import (
     MESSAGE_MAX_BYTES,
     batch_bytes,
@@ -58,29 +59,37 @@ def test_the_last_size_that_kafka_4_3_1_writes_by_default():
     assert batch_bytes(10, 1_048_507) == MESSAGE_MAX_BYTES + 1
 
 
-def stored(*, static: bool, client_id: str, host: str) -> StoredGroup:
+def stored(*, static: bool, client_id: str, host: str) -> dict[str, Any]:
     """Three members, as a coordinator writes them."""
     members = tuple(
-        StoredMember(
-            member_id=f"{client_id}-{UUID.format(i)}",
-            instance_id=client_id if static else None,
-            client_id=client_id,
-            client_host=host,
-            rebalance_timeout_ms=60_000,
-            session_timeout_ms=45_000,
-            subscription=b"s" * 100 * i,
-            assignment=b"a" * 50,
-        )
+        {
+            "memberId": f"{client_id}-{UUID.format(i)}",
+            "groupInstanceId": client_id if static else None,
+            "clientId": client_id,
+            "clientHost": host,
+            "rebalanceTimeout": 60_000,
+            "sessionTimeout": 45_000,
+            "subscription": b"s" * 100 * i,
+            "assignment": b"a" * 50,
+        }
         for i in range(3)
     )
-    return StoredGroup(
-        protocol_type="consumer",
-        generation=7,
-        protocol="range",
-        leader=members[0].member_id,
-        timestamp_ms=0,
-        members=members,
-    )
+    return {
+        "protocolType": "consumer",
+        "generation": 7,
+        "protocol": "range",
+        "leader": members[0]["memberId"],
+        "currentStateTimestamp": 0,
+        "members": members,
+    }
+
+
+def seen(group: dict[str, Any]) -> list[tuple[str, str | None, int]]:
+    """What a leader sees of the members."""
+    return [
+        (m["memberId"], m["groupInstanceId"], len(m["subscription"] + m["assignment"]))
+        for m in group["members"]
+    ]
 
 
 @pytest.mark.parametrize("static", [False, True])
@@ -88,14 +97,12 @@ def stored(*, static: bool, client_id: str, host: str) -> StoredGroup:
 def test_a_leader_s_estimate_is_the_record_of_its_group(static, client_id):
     group = stored(static=static, client_id=client_id, host="/255.255.255.255")
     record = group_record("orders", group)
-    seen = [(m.member_id, m.instance_id, len(m.subscription + m.assignment)) for m in group.members]
     exact = batch_bytes(len(record.key), len(record.value))
-    assert estimate_group_bytes(seen, group_id="orders", protocol_name="range") == exact
+    assert estimate_group_bytes(seen(group), group_id="orders", protocol_name="range") == exact
 
 
 def test_shorter_hosts_make_a_record_smaller_than_its_estimate():
     group = stored(static=False, client_id="app", host="/10.0.0.1")
     record = group_record("orders", group)
-    seen = [(m.member_id, m.instance_id, len(m.subscription + m.assignment)) for m in group.members]
-    estimate = estimate_group_bytes(seen, group_id="orders", protocol_name="range")
+    estimate = estimate_group_bytes(seen(group), group_id="orders", protocol_name="range")
     assert estimate - 3 * 7 == batch_bytes(len(record.key), len(record.value))

@@ -1,6 +1,6 @@
 """A cluster: settings and logins, connections, requests and diagnosis.
 
-``connections`` wraps kafka-python's network layer, ``versions`` has the version of each request,
+``connections`` wraps kafka-python's network layer, ``versions`` has those of requests and clients,
 ``kafka_python_repairs`` closes the sockets that the layer leaves open and reads last answers, and
 ``signal_safe`` has the futures. ``diagnosis`` finds why a cluster does not answer. ``lookup`` (for
 a member) and ``cluster`` (for the command line) query topics and offsets, ``first_unread`` the
@@ -14,5 +14,4 @@ converts them for each client library. ``credentials`` reads logins and TLS in
 the spelling of any client: ``keystores`` reads those of Java, ``tokens`` keeps and renews tokens,
 ``oidc`` fetches them from a token endpoint, and ``aws`` signs them for Amazon MSK. ``login_log``
 keeps logins out of the clients' logs.
-``client_versions`` has the required versions of clients.
 """

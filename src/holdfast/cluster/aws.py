@@ -46,13 +46,7 @@ def region_of(given: object, servers: object) -> str:
 
 
 def aws_tokens(region: str, options: Mapping[str, str]) -> Tokens:
-    """Return the tokens for a region, the same ones for the whole process.
-
-    Parameters
-    ----------
-    options : mapping of str to str
-        Options of the login module, of :data:`OPTIONS`.
-    """
+    """Return the tokens for a region and :data:`OPTIONS`, the same ones for the whole process."""
     return _tokens(region, tuple(sorted(options.items())))
 
 

@@ -186,10 +186,7 @@ class LiveCluster:
     def snapshot(self, *, share_state: bool = True) -> ClusterSnapshot:
         """Return every topic with its id, and the begin and end offset of each partition.
 
-        Parameters
-        ----------
-        share_state : bool
-            Read the records of ``__share_group_state`` too, where the cluster has any.
+        With ``share_state`` also the records of ``__share_group_state``, where the cluster has any.
         """
         with self.connected() as send:
             answer = send("Metadata", lambda lookup: lookup.topics())
@@ -342,12 +339,8 @@ def offsets_of(
 ) -> list[tuple[str, int, int, int]]:
     """Return the begin and end offset of each of the partitions, sorted.
 
-    A partition whose leader does not answer within some seconds is left out.
-
-    Parameters
-    ----------
-    unknown : dict, optional
-        Filled with the reason for each partition that is left out.
+    A partition whose leader does not answer within some seconds is left out; ``unknown`` is filled
+    with the reason.
     """
     from holdfast.cluster.lookup import EARLIEST, LATEST
 

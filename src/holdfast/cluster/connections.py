@@ -3,7 +3,7 @@
 **Rules.** This module, :mod:`holdfast.members.runtime.coordinator_client`,
 :mod:`holdfast.cluster.lookup` and :mod:`holdfast.cluster.kafka_python_repairs` are the only ones
 that use ``kafka.net``, which is private: only the versions of
-:mod:`holdfast.cluster.client_versions` are accepted. A secret never appears in an error or in a log
+:mod:`holdfast.cluster.versions` are accepted. A secret never appears in an error or in a log
 (:mod:`holdfast.cluster.login_log`).
 
 **Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
@@ -32,11 +32,10 @@ from concurrent.futures import InvalidStateError
 from typing import Any, TypeVar
 
 from holdfast.cluster import client_configs, kerberos
-from holdfast.cluster.client_versions import check
 from holdfast.cluster.diagnosis import why_no_answer
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.signal_safe import Flag, SignalSafeFuture
-from holdfast.cluster.versions import why_too_old
+from holdfast.cluster.versions import check, why_too_old
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
 from holdfast.errors import ClientError, OperationalError, RemoteProtocolError, SourceError
 

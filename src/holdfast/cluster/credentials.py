@@ -122,12 +122,8 @@ _MODULES = {
 def normal(config: Mapping[str, object]) -> dict[str, object]:
     """Return a configuration with its credentials in holdfast's spelling, otherwise unchanged.
 
-    Two spellings with two values, and keys that cannot be honoured, are a ConfigError.
-
-    Parameters
-    ----------
-    config : mapping of str to object
-        Keys in the spelling of Java, librdkafka or holdfast.
+    Keys may be Java's, librdkafka's or holdfast's. Two spellings with two values, and keys that
+    cannot be honoured, are a ConfigError.
     """
     rest = dict(config)
     found: dict[str, object] = {}
@@ -343,11 +339,6 @@ def java(settings: Mapping[str, Any]) -> dict[str, str]:
 
     A file that cannot be read, a key in a format that Java does not read, and tokens that come from
     a function are a ConfigError.
-
-    Parameters
-    ----------
-    settings : mapping of str to object
-        Settings with every key of :data:`KEYS`.
     """
     found = {"security.protocol": str(settings["security.protocol"])}
     mechanism = settings["sasl.mechanism"]

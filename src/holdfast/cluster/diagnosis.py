@@ -29,7 +29,7 @@ from holdfast.errors import ClientError, ConfigError, OperationalError
 
 _LOOK_S = 5.0
 _LONGEST = 1 << 20
-_API_VERSIONS, _SASL_HANDSHAKE, _METADATA, _SASL_AUTHENTICATE = 18, 17, 3, 36
+_CORRELATION = 7
 _UNSUPPORTED_MECHANISM = 33
 _CERTIFICATE_ALERTS = (
     *("CERTIFICATE_REQUIRED", "BAD_CERTIFICATE", "CERTIFICATE_UNKNOWN", "UNSUPPORTED_CERTIFICATE"),
@@ -44,8 +44,6 @@ _UNTRUSTED = {
 }
 """OpenSSL's code of a refused certificate -> what to do; by default the CA is unknown."""
 _T = TypeVar("_T")
-_NO_TOPICS = struct.pack(">i", 0)
-
 
 NoteStep = Callable[[str, str], None]
 """Takes the name of a step that works, and what was found."""
@@ -58,15 +56,7 @@ def _note_nothing(step: str, found: str) -> None:
 def failing_step(settings: ConnectionSettings, note: NoteStep = _note_nothing) -> str | None:
     """Return the first step that fails, of those before a password is sent.
 
-    Parameters
-    ----------
-    note : callable, optional
-        Called after each step that works.
-
-    Returns
-    -------
-    str or None
-        A sentence about the first address that fails; None if one address answers all steps.
+    It is a sentence about the first address that fails; None if one address answers all steps.
     """
     found: str | None = None
     for address in settings["bootstrap.servers"]:
@@ -102,17 +92,18 @@ def known_requests(settings: ConnectionSettings) -> Mapping[int, tuple[int, int]
     """
     for address in settings["bootstrap.servers"]:
         try:
-            return _look(address, settings, lambda _, sock, *__: _versions(sock))
-        except (_FailsError, struct.error):
+            answer = _look(address, settings, lambda _, sock, *__: _versions(sock))
+        except _FailsError:
             continue
+        if answer is not None:
+            return {one.api_key: (one.min_version, one.max_version) for one in answer.api_keys}
     return {}
 
 
-def _versions(sock: Any) -> dict[int, tuple[int, int]]:
-    answer = _ask(sock, _API_VERSIONS, 0, b"") or b""
-    _, n_requests = struct.unpack_from(">hi", answer)
-    rows = struct.iter_unpack(">hhh", answer[6 : 6 + 6 * n_requests])
-    return {key: (oldest, newest) for key, oldest, newest in rows}
+def _versions(sock: Any) -> Any:
+    from kafka.protocol.metadata import ApiVersionsRequest
+
+    return _ask(sock, ApiVersionsRequest[0]())
 
 
 class _FailsError(Exception):
@@ -223,8 +214,11 @@ def _no_tls(address: str, settings: ConnectionSettings) -> _FailsError:
 
 
 def _look_inside(address: str, sock: Any, settings: ConnectionSettings, note: NoteStep) -> None:
+    from kafka.protocol.metadata import MetadataRequest
+    from kafka.protocol.sasl import SaslHandshakeRequest
+
     protocol, mechanism = settings["security.protocol"], settings["sasl.mechanism"]
-    if _ask(sock, _API_VERSIONS, 0, b"") is None:
+    if _versions(sock) is None:
         if protocol.endswith("SSL"):
             raise _FailsError(f"{address} speaks TLS, but gives no answer to a Kafka client")
         raise _FailsError(
@@ -233,17 +227,16 @@ def _look_inside(address: str, sock: Any, settings: ConnectionSettings, note: No
         )
     note("protocol", f"{address} speaks Kafka over {protocol}")
     if mechanism is None:
-        if _ask(sock, _METADATA, 1, _NO_TOPICS) is None:
+        if _ask(sock, MetadataRequest[1](topics=[])) is None:
             raise _FailsError(
                 f"{address} wants a login: security.protocol is {protocol}, without SASL"
             )
         return
-    code, offered = _handshake_answer(_ask(sock, _SASL_HANDSHAKE, 1, _string(mechanism)))
-    if code == _UNSUPPORTED_MECHANISM:
-        raise _FailsError(
-            f"{address} takes no login by {mechanism}: it takes {', '.join(offered) or 'none'}"
-        )
-    if code:
+    answer = _ask(sock, SaslHandshakeRequest[1](mechanism=mechanism))
+    if answer is not None and answer.error_code == _UNSUPPORTED_MECHANISM:
+        offered = ", ".join(answer.mechanisms) or "none"
+        raise _FailsError(f"{address} takes no login by {mechanism}: it takes {offered}")
+    if answer is None or answer.error_code:
         raise _FailsError(
             f"{address} takes no login: security.protocol={protocol} is for a SASL listener"
         )
@@ -263,9 +256,7 @@ def _try_ticket(address: str, sock: Any, settings: ConnectionSettings, note: Not
         login = kerberos.exchange(service, _parted(address)[0])
         message = next(login)
         while True:
-            frame = struct.pack(">i", len(message)) + message
-            answer = _ask(sock, _SASL_AUTHENTICATE, 0, frame)
-            refusal, challenge = _login_answer(answer)
+            refusal, challenge = _log_in(sock, message)
             if refusal is not None:
                 raise _FailsError(f"{address} refused the ticket of {owner} ({refusal})")
             message = login.send(challenge)
@@ -287,7 +278,7 @@ def _try_token(address: str, sock: Any, settings: ConnectionSettings, note: Note
         raise _FailsError(f"{origin} failed: {type(error).__name__}: {error}") from None
     about = described(token)
     note("token", f"{origin} gave a token: {about}")
-    refusal = _refusal_of(_ask(sock, _SASL_AUTHENTICATE, 0, _bearer(token)))
+    refusal = _refusal_of(*_log_in(sock, _bearer(token)))
     if refusal is None:
         return
     hint = "the broker's log says why"
@@ -300,31 +291,26 @@ def _try_token(address: str, sock: Any, settings: ConnectionSettings, note: Note
 
 
 def _bearer(token: Token) -> bytes:
-    """Return the body of a SaslAuthenticate request with a token (RFC 7628)."""
+    """Return the message of a login with a token (RFC 7628)."""
     extensions = "".join(f"\x01{name}={value}" for name, value in token.extensions.items())
-    message = f"n,,\x01auth=Bearer {token.value}{extensions}\x01\x01".encode()
-    return struct.pack(">i", len(message)) + message
+    return f"n,,\x01auth=Bearer {token.value}{extensions}\x01\x01".encode()
 
 
-def _login_answer(answer: bytes | None) -> tuple[str | None, bytes]:
-    """Return the reason of a refusal in a SaslAuthenticate answer, and the broker's bytes."""
-    answer = answer or b""
-    try:
-        code, length = struct.unpack_from(">hh", answer)
-        at = 4 + max(length, 0)
-        text = answer[4:at].decode("utf-8", "replace")
-        (n_bytes,) = struct.unpack_from(">i", answer, at)
-        challenge = answer[at + 4 : at + 4 + max(n_bytes, 0)]
-    except struct.error:
+def _log_in(sock: Any, message: bytes) -> tuple[str | None, bytes]:
+    """Send a message of a login; return the reason of a refusal, and the broker's bytes."""
+    from kafka.protocol.sasl import SaslAuthenticateRequest
+
+    answer = _ask(sock, SaslAuthenticateRequest[0](auth_bytes=message))
+    if answer is None:
         return "it closed the connection", b""
-    return (text or f"error {code}" if code else None), challenge
+    code = answer.error_code
+    return (answer.error_message or f"error {code}" if code else None), answer.auth_bytes or b""
 
 
-def _refusal_of(answer: bytes | None) -> str | None:
+def _refusal_of(refusal: str | None, challenge: bytes) -> str | None:
     """Return the reason in the answer to a token; None if the token was taken."""
     import json  # not before a connection fails
 
-    refusal, challenge = _login_answer(answer)
     if refusal is not None or not challenge:
         return refusal
     try:
@@ -333,17 +319,12 @@ def _refusal_of(answer: bytes | None) -> str | None:
         return challenge.decode("utf-8", "replace")[:200]
 
 
-def _string(text: str) -> bytes:
-    encoded = text.encode()
-    return struct.pack(">h", len(encoded)) + encoded
-
-
-def _ask(sock: Any, api: int, version: int, body: bytes) -> bytes | None:
-    """Return the body of the answer to one request, None without one or if it is not Kafka's."""
-    header = struct.pack(">hhi", api, version, 7) + _string("holdfast")
+def _ask(sock: Any, request: Any) -> Any:
+    """Return the answer to one request of kafka-python; None without one, or of another kind."""
+    request.with_header(correlation_id=_CORRELATION, client_id="holdfast")
     try:
         sock.settimeout(_LOOK_S)
-        sock.sendall(struct.pack(">i", len(header) + len(body)) + header + body)
+        sock.sendall(request.encode(header=True, framed=True))
         (length,) = struct.unpack(">i", _read(sock, 4))
         if not 4 <= length <= _LONGEST:
             return None
@@ -352,8 +333,13 @@ def _ask(sock: Any, api: int, version: int, body: bytes) -> bytes | None:
         raise
     except (OSError, EOFError):
         return None
-    (correlation,) = struct.unpack_from(">i", answer)
-    return answer[4:] if correlation == 7 else None
+    if int.from_bytes(answer[:4]) != _CORRELATION:
+        return None
+    kind = request.header.get_response_class()
+    try:
+        return kind.decode(answer[4:], version=request.API_VERSION)
+    except Exception:  # a server of another protocol may answer with any bytes
+        return None
 
 
 def _read(sock: Any, n_bytes: int) -> bytes:
@@ -365,18 +351,3 @@ def _read(sock: Any, n_bytes: int) -> bytes:
         parts.append(part)
         n_bytes -= len(part)
     return b"".join(parts)
-
-
-def _handshake_answer(answer: bytes | None) -> tuple[int, list[str]]:
-    """Return error code and the mechanisms that the broker supports."""
-    answer = answer or b""
-    try:
-        code, count = struct.unpack_from(">hi", answer)
-        names, at = [], 6
-        for _ in range(min(count, 100)):
-            (length,) = struct.unpack_from(">h", answer, at)
-            names.append(answer[at + 2 : at + 2 + length].decode("utf-8", "replace"))
-            at += 2 + length
-    except struct.error:
-        return -1, []
-    return code, names

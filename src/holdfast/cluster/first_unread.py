@@ -116,19 +116,13 @@ def record_times(
 ) -> list[RecordTime | None]:
     """Find the times of records; None if the cluster does not know.
 
+    Two groups may read one partition: each gets a search, and a request covers one of them.
+
     Parameters
     ----------
     wanted : sequence of (str, int, int, int)
         Topic, partition, offset, and a time that is likely to be near the record's own. If the log
         has no record at the offset, the next one is meant.
-    ask : callable
-        Sends one request for any number of partitions.
-    now_ms : int
-        The time of the query, in milliseconds since 1970.
-
-    Notes
-    -----
-    Two groups may read one partition: each gets a search, and a request covers one of them.
     """
     searches = [
         _RecordSearch(
@@ -194,17 +188,10 @@ class Wanted(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class FirstUnread:
-    """The first unread record of a partition, as far as a cluster knows.
+    """The first unread record of a partition, as far as a cluster knows."""
 
-    Parameters
-    ----------
-    time : RecordTime or None
-        None if it is not known, or no record exists.
-    has_unread : bool or None
-        False: only control records follow the commit. None: not known.
-    """
-
-    time: RecordTime | None = None
+    time: RecordTime | None = None  # None if it is not known, or no record exists
+    # False: only control records follow the commit. None: not known.
     has_unread: bool | None = None
 
     def of_lag(self, now_us: int) -> dict[str, Any]:
@@ -224,15 +211,7 @@ NOT_KNOWN: Final = FirstUnread()
 def first_unread(
     wanted: Sequence[Wanted], fetch: Fetch, ask: Ask, now_ms: int
 ) -> list[FirstUnread]:
-    """Find the first unread record of each partition; two groups may read one partition.
-
-    Parameters
-    ----------
-    fetch, ask : callable
-        Send requests for any number of partitions.
-    now_ms : int
-        The time of the query, in milliseconds since 1970.
-    """
+    """Find the first unread record of each partition; two groups may read one partition."""
     looks = [_Look(one.offset, one.end) for one in wanted]
     for layer in layers([(one.topic, one.partition) for one in wanted]):
         _look_at({tp: looks[i] for tp, i in layer.items()}, fetch)

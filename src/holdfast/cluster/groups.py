@@ -250,10 +250,7 @@ class GroupQuestions:
     async def _list_each(self, *, patient: bool = True) -> None:
         """List the groups of the brokers that answer, and record which do not.
 
-        Parameters
-        ----------
-        patient : bool
-            Retry brokers that do not answer for NODE_PATIENCE_S, instead of one attempt.
+        A ``patient`` query retries a broker for NODE_PATIENCE_S; another one attempts once.
         """
         most_s = NODE_PATIENCE_S if patient else 0.0
         listed: dict[str, ListedGroup] = {}

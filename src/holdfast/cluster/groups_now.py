@@ -64,10 +64,7 @@ class PolledGroups:
 def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
     """Query the coordinators of the chosen groups, and the leaders of what they read.
 
-    Returns
-    -------
-    GroupsNow or None
-        None if ``choose`` returns None.
+    It returns None if ``choose`` does.
     """
     with cluster.connected() as send:
         questions: GroupQuestions = send("ListGroups", GroupQuestions.ask_each)

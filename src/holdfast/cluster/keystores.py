@@ -44,14 +44,9 @@ def is_pem(path: Path, name: str) -> bool:
 def read_keystore(
     path: Path, name: str, password: str | None, key_password: str | None
 ) -> Keystore:
-    """Read a store that is not PEM.
+    """Read a store that is not PEM, whose key may have a password of its own.
 
-    Parameters
-    ----------
-    name : str
-        The beginning of its keys: ``ssl.keystore`` or ``ssl.truststore``.
-    key_password : str or None
-        Password of the key; by default the store's.
+    ``name`` is the beginning of its keys: ``ssl.keystore`` or ``ssl.truststore``.
     """
     data = _bytes_of(path, name)
     if data.startswith(_JKS):

@@ -132,11 +132,7 @@ class Lookup:
 
         A partition that has no leader now, or whose leader does not know, is missing from the
         answer; if all are, the request is repeated until the request time-out, and then fails.
-
-        Parameters
-        ----------
-        committed_only : bool, optional
-            Whether the latest offset is the last stable one; None: by ``isolation.level``.
+        Whether the latest offset is the last stable one follows ``isolation.level`` by default.
         """
 
         async def work() -> dict[TopicPartition, int]:
@@ -173,12 +169,8 @@ class Lookup:
     ) -> concurrent.futures.Future[dict[TopicPartition, tuple[int, int]]]:
         """Request offset and time of the first record at or after a time, -1 for none.
 
-        A partition is missing from the answer as from that of :meth:`list_offsets`.
-
-        Parameters
-        ----------
-        times : mapping of (topic, partition) to int
-            Milliseconds since 1970, or :data:`EARLIEST` or :data:`LATEST`.
+        Times are milliseconds since 1970, or :data:`EARLIEST` or :data:`LATEST`. A partition is
+        missing from the answer as from that of :meth:`list_offsets`.
         """
         return self.connections.future(lambda: self._offsets_at(times))
 
@@ -233,21 +225,16 @@ class Lookup:
     ) -> concurrent.futures.Future[dict[TopicPartition, Any]]:
         """Fetch the batches from an offset on, as consumers of committed records get them.
 
+        A partition (its FetchResponse's PartitionData) is missing if it has no leader now, its
+        leader does not answer or answers with an error, or the principal may not read its topic.
+
         Parameters
         ----------
-        offsets : mapping of (topic, partition) to int
-            Start offsets.
         n_bytes : int
             Limit of whole batches of each partition. The first partition with records of each
             request has its first batch, however large.
         at_once : int
             Partitions in one request.
-
-        Returns
-        -------
-        dict of (topic, partition) to FetchResponse's PartitionData
-            A partition is missing if it has no leader now, its leader does not answer or answers
-            with an error, or the principal may not read its topic.
         """
         return self.connections.future(lambda: self._first_batches(offsets, n_bytes, at_once))
 
@@ -278,14 +265,9 @@ class Lookup:
     def fetch(
         self, topic: str, offsets: Mapping[int, int]
     ) -> concurrent.futures.Future[dict[int, FetchedLog]]:
-        """Fetch record batches of partitions of a topic, open transactions included.
+        """Fetch record batches of partitions from start offsets on, open transactions included.
 
         A partition is missing from the answer as from that of :meth:`list_offsets`.
-
-        Parameters
-        ----------
-        offsets : mapping of int to int
-            Partition -> start offset.
         """
 
         async def work() -> dict[int, FetchedLog]:
@@ -452,14 +434,9 @@ def _fetch_request(
 ) -> Any:
     """Build a Fetch outside of a session (KIP-227), of a client that is not a replica.
 
-    Parameters
-    ----------
-    n_bytes, most_bytes : int
-        Limits of each partition, and of the whole answer.
-    committed_only : bool
-        Whether to omit records after the start of an open transaction.
-    wait_ms : int
-        How long a leader waits for records; 0: it returns available ones.
+    ``n_bytes`` and ``most_bytes`` limit each partition and the whole answer. With
+    ``committed_only`` records after the start of an open transaction are omitted. A leader waits
+    for records for ``wait_ms``.
     """
     from kafka.protocol.consumer import FetchRequest
 

@@ -199,13 +199,7 @@ class ConnectionSettings:
 
     @classmethod
     def of(cls, config: Mapping[str, object]) -> ConnectionSettings:
-        """Return the settings of a connection without a member.
-
-        Parameters
-        ----------
-        config : mapping of str to object
-            Keys of :data:`KEYS`; ``bootstrap.servers`` is required.
-        """
+        """Return the settings of a connection without a member."""
         values: dict[str, Any] = {key: entry.default for key, entry in KEYS.items()}
         values |= {key: parsed(KEYS[key], key, value) for key, value in config.items()}
         check_login(values)

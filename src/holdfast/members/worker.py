@@ -328,15 +328,7 @@ class Worker:
 
 
 class WorkerSession:
-    """The session of one worker.
-
-    Parameters
-    ----------
-    resources : DeclaredResources
-        The kinds and counts that its group shares.
-    supervisor : Supervisor
-        Begins and ends the work.
-    """
+    """The session of one worker: the supervisor begins and ends the work on its resources."""
 
     def __init__(
         self,
@@ -402,9 +394,6 @@ class WorkerSession:
         """Report ``resources`` as drained: nothing is in flight besides the work itself."""
         drained()
 
-    def take_over(self, resources: tuple[Pair, ...], term: int) -> None:
-        """Do nothing: the work has begun already."""
-
     def drop(self, resources: tuple[Pair, ...], lost: tuple[Pair, ...]) -> None:
         """Notify the work that another worker may have begun."""
         self.supervisor.drop(resources)
@@ -437,6 +426,3 @@ class WorkerSession:
         """Wait for work that has to end, until the deadline of the close."""
         if self._is_ending:  # else a start has failed, and the next one may succeed
             self.supervisor.close(max(0.0, self._deadline - time.monotonic()))
-
-    def close(self) -> None:
-        """Do nothing: the supervisor has ended."""

@@ -538,7 +538,7 @@ def test_31_unknown_member_id_lost_new_id() -> None:
 
     def stored() -> list[str]:
         group = None if w.coordinator is None else w.coordinator.durable.group
-        return [] if group is None else [m.member_id for m in group.members]
+        return [] if group is None else [m["memberId"] for m in group["members"]]
 
     while old in stored():
         forget_the_last_generation(w)

@@ -46,7 +46,7 @@ def run(  # noqa: PLR0917 - every option is passed by name
     Prints the bootstrap address on stdout. Data are in a temporary folder, which is deleted at the
     end. The log of each node says why groups rebalance; other commands read it as --broker-log.
     """
-    from holdfast.local.broker.broker import Broker, BrokerSettings
+    from holdfast.local.broker import Broker, BrokerSettings
     from holdfast.local.jars import KAFKA_VERSION
 
     note = notes(quiet)

@@ -39,7 +39,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.drawing.writing import write as write_report
 from holdfast.fleet.tables.storage.private import make_private_folder
-from holdfast.local.broker.broker import Broker
+from holdfast.local.broker import Broker
 
 TOPIC = "orders"
 POLICIES = ("simple", "deferred")

@@ -23,13 +23,7 @@ CURRENT_TABLES: Final = ("generations", "members", "assignments")
 
 
 def within(tables: Tables, since_us: int | None, until_us: int | None) -> Tables:
-    """Return in-memory tables of a window of time.
-
-    Parameters
-    ----------
-    since_us, until_us : int, optional
-        First and last moment in microseconds since 1970; None for no limit.
-    """
+    """Return in-memory tables of a window of time, in microseconds since 1970; None: no limit."""
     if since_us is None and until_us is None:
         return tables
     tables = tables.load()

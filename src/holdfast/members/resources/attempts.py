@@ -26,7 +26,7 @@ A failure has these rules:
 Example: with 1 s and 300 s, work that cannot start is restarted after about 1, 2, 4 ... 256, 300,
 300 s, and is reported after 1 s.
 
-**Strategy.** Values and interfaces. The supervisor writes a :class:`StopState`; the program's event
+**Strategy.** Values and interfaces. The machine writes an :class:`Attempt`; the program's event
 reads it. The variation of a delay is a function of the resource and the attempt's number, so the
 same failures have the same times in every run.
 
@@ -73,14 +73,11 @@ class Runner(Protocol):
     def begin(self, attempts: Sequence[Attempt]) -> None:
         """Begin attempts."""
 
-    def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
-        """Request the end of attempts by a time of the monotonic clock."""
-
-    def lose(self, attempts: Sequence[Attempt]) -> None:
-        """Notify attempts that are ending that another worker may have begun."""
+    def stop(self, attempts: Sequence[Attempt], *, lost: bool) -> None:
+        """Request the end of attempts."""
 
     def abandon(self, attempts: Sequence[Attempt]) -> None:
-        """Notify attempts past their deadline, and let them continue."""
+        """Stop waiting for attempts past their deadline, which may continue."""
 
     def is_inside(self) -> bool:
         """Return whether the caller is the program's work."""
@@ -135,6 +132,8 @@ class Attempt:
     is_again: bool  # an attempt before it has failed
     is_stopping: bool = False
     is_overdue: bool = False
+    is_lost: bool = False  # another worker may have begun
+    deadline_ms: int | None = None  # of its end, by the monotonic clock
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,16 +145,15 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """Request the end of attempts by ``deadline_ms``; ``lost``: another worker may have begun."""
+    """Request the end of attempts; ``lost``: another worker may have begun."""
 
     attempts: tuple[Attempt, ...]
-    deadline_ms: int
     lost: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Lose:
-    """Notify attempts that are ending that another worker may have begun."""
+    """Report the loss of attempts that are ending: another worker may have begun."""
 
     attempts: tuple[Attempt, ...]
 
@@ -175,29 +173,13 @@ class RevocationEnded:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
-    """Log a failure."""
+class LogLine:
+    """Log a text with its arguments, and an error."""
 
-    resource: Pair
-    error: BaseException
-    failure: Failure
-    now_ms: int
-
-
-@dataclass(frozen=True, slots=True)
-class StopFailed:
-    """Log that the end of the work on a resource has raised."""
-
-    resource: Pair
-    error: BaseException
-
-
-@dataclass(frozen=True, slots=True)
-class EndedLate:
-    """Log that an overdue attempt has ended."""
-
-    resource: Pair
-    late_ms: int
+    level: int
+    text: str
+    arguments: tuple[object, ...]
+    error: BaseException | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,51 +199,31 @@ Ended: TypeAlias = Callable[[Attempt, BaseException | None], None]
 """Callbacks by which a runner reports the start, and the end with its error, of an attempt."""
 
 Effect: TypeAlias = (
-    Begin
-    | Stop
-    | Lose
-    | Overdue
-    | RevocationEnded
-    | Failed
-    | StopFailed
-    | EndedLate
-    | EndWorker
-    | RequestRound
+    Begin | Stop | Lose | Overdue | RevocationEnded | LogLine | EndWorker | RequestRound
 )
 Effects: TypeAlias = list[Effect]
 
 
-class StopState:
-    """The end of the work on one resource, written by the supervisor's thread."""
-
-    __slots__ = ("deadline_s", "is_lost", "is_set")
-
-    def __init__(self) -> None:
-        self.is_set = False
-        self.is_lost = False
-        self.deadline_s: float | None = None  # by the monotonic clock
-
-
 class _Readable:
-    """The attributes of a :class:`StopState` that both events have."""
+    """What both events report of an attempt."""
 
-    def __init__(self, state: StopState):
-        self._state = state
+    def __init__(self, attempt: Attempt):
+        self._attempt = attempt
 
     def is_set(self) -> bool:
         """Return whether the work has to end."""
-        return self._state.is_set
+        return self._attempt.is_stopping
 
     @property
     def is_lost(self) -> bool:
         """Whether another worker may have begun already: then the work must not save state."""
-        return self._state.is_lost
+        return self._attempt.is_lost
 
     @property
     def seconds_left(self) -> float | None:
         """Seconds in which the work should end, 0 or more; None before the event is set."""
-        deadline_s = self._state.deadline_s
-        return None if deadline_s is None else max(0.0, deadline_s - time.monotonic())
+        deadline_ms = self._attempt.deadline_ms
+        return None if deadline_ms is None else max(0.0, deadline_ms / 1000 - time.monotonic())
 
 
 class StopEvent(_Readable):
@@ -271,16 +233,16 @@ class StopEvent(_Readable):
 
     Parameters
     ----------
-    state : StopState
-        The state that the worker writes.
+    attempt : Attempt
+        The attempt whose end it reports.
     event : threading.Event
         Set with it.
 
     References: ``threading.Event``, whose names it has; Kafka's Connect, ``Task.stop``.
     """
 
-    def __init__(self, state: StopState, event: threading.Event):
-        super().__init__(state)
+    def __init__(self, attempt: Attempt, event: threading.Event):
+        super().__init__(attempt)
         self._event = event
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -296,16 +258,16 @@ class AsyncStopEvent(_Readable):
 
     Parameters
     ----------
-    state : StopState
-        The state that the worker writes.
+    attempt : Attempt
+        The attempt whose end it reports.
     event : asyncio.Event
         Set with it.
 
     References: ``asyncio.Event``, whose names it has; Kafka's Connect, ``Task.stop``.
     """
 
-    def __init__(self, state: StopState, event: asyncio.Event):
-        super().__init__(state)
+    def __init__(self, attempt: Attempt, event: asyncio.Event):
+        super().__init__(attempt)
         self._event = event
 
     async def wait(self, timeout: float | None = None) -> bool:
@@ -340,15 +302,7 @@ class Failure:
 
 
 class Failures:
-    """Failures of one worker by resource.
-
-    Parameters
-    ----------
-    backoff_ms, backoff_max_ms : int
-        The first delay, and the longest one.
-    who : str
-        The worker's name: the delays of two workers vary differently.
-    """
+    """Failures of one worker by resource; the delays of two workers vary differently by ``who``."""
 
     def __init__(self, backoff_ms: int, backoff_max_ms: int, who: str = ""):
         self._backoff_ms = backoff_ms

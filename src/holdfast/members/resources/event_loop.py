@@ -18,7 +18,6 @@ from holdfast.members.resources.attempts import (
     Attempt,
     Ended,
     Resource,
-    StopState,
     resource_name,
 )
 
@@ -26,22 +25,13 @@ _END_S = 1.0  # time for cancelled coroutines to end when the loop ends
 
 
 class LoopRunner:
-    """Runs a task of asyncio for each attempt.
-
-    Parameters
-    ----------
-    run : callable
-        Takes a :class:`Resource` and an :class:`AsyncStopEvent`; returns a coroutine.
-    ended : callable
-        Gets the attempts that have ended, and their errors.
-    """
+    """Runs a task of asyncio for each attempt."""
 
     def __init__(self, run: Callable[[Resource, AsyncStopEvent], Awaitable[object]], ended: Ended):
         self._run = run
         self._ended = ended
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
-        self._states: dict[Attempt, StopState] = {}
         # The two below belong to the loop's thread.
         self._events: dict[Attempt, asyncio.Event] = {}
         self._tasks: dict[Attempt, asyncio.Task[BaseException | None]] = {}
@@ -50,26 +40,14 @@ class LoopRunner:
         """Make a task for each attempt."""
         if self._thread.ident is None:
             self._thread.start()
-        for attempt in attempts:
-            self._states[attempt] = StopState()
         self._loop.call_soon_threadsafe(self._make, tuple(attempts))
 
-    def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
+    def stop(self, attempts: Sequence[Attempt], *, lost: bool) -> None:
         """Set the stop events of attempts."""
-        for state in self._known(attempts):
-            state.deadline_s = deadline_s
-            state.is_lost |= lost
-            state.is_set = True
         self._loop.call_soon_threadsafe(self._set, tuple(attempts))
 
-    def lose(self, attempts: Sequence[Attempt]) -> None:
-        """Mark the stop events of attempts as lost."""
-        for state in self._known(attempts):
-            state.is_lost = True
-
     def abandon(self, attempts: Sequence[Attempt]) -> None:
-        """Mark the stop events of attempts as lost, and cancel their coroutines."""
-        self.lose(attempts)
+        """Cancel the coroutines of attempts."""
         self._loop.call_soon_threadsafe(self._cancel, tuple(attempts))
 
     def is_inside(self) -> bool:
@@ -82,10 +60,6 @@ class LoopRunner:
             self._loop.close()
         else:
             self._loop.call_soon_threadsafe(self._loop.stop)
-
-    def _known(self, attempts: Sequence[Attempt]) -> list[StopState]:
-        found = (self._states.get(attempt) for attempt in attempts)
-        return [state for state in found if state is not None]
 
     # The loop's thread
 
@@ -105,9 +79,9 @@ class LoopRunner:
     def _make(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
             event = self._events[attempt] = asyncio.Event()
-            if self._states[attempt].is_set:
+            if attempt.is_stopping:
                 event.set()
-            stop = AsyncStopEvent(self._states[attempt], event)
+            stop = AsyncStopEvent(attempt, event)
             name = f"holdfast-{resource_name(attempt.resource)}"
             task = self._loop.create_task(self._call(attempt, stop), name=name)
             task.add_done_callback(partial(self._done, attempt))
@@ -124,12 +98,11 @@ class LoopRunner:
         return None
 
     def _done(self, attempt: Attempt, task: asyncio.Task[BaseException | None]) -> None:
-        state = self._states.pop(attempt)
         del self._events[attempt], self._tasks[attempt]
         if not task.cancelled():
             self._ended(attempt, task.result())
         else:
-            self._ended(attempt, None if state.is_set else RuntimeError("cancelled"))
+            self._ended(attempt, None if attempt.is_stopping else RuntimeError("cancelled"))
 
     def _set(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:

@@ -21,6 +21,7 @@ References: Kafka Connect's ``Worker``, whose tasks start and stop in parallel a
 from __future__ import annotations
 
 import heapq
+import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -33,11 +34,10 @@ from holdfast.members.resources.attempts import (
     Begin,
     Effect,
     Effects,
-    EndedLate,
     EndWorker,
-    Failed,
     Failure,
     Failures,
+    LogLine,
     Lose,
     Overdue,
     RequestRound,
@@ -45,7 +45,7 @@ from holdfast.members.resources.attempts import (
     ResourceStatus,
     RevocationEnded,
     Stop,
-    StopFailed,
+    resource_name,
 )
 
 
@@ -76,17 +76,9 @@ is due.
 class ResourceMachine:
     """The work on all resources of one worker.
 
-    Parameters
-    ----------
-    failures : Failures
-        The failures of this worker.
-    stop_ms : int
-        Time for the end of the work on one resource.
-    most : int, optional
-        Limit of simultaneous attempts; None for no limit.
-    one_call : bool
-        Whether the resources of one revocation are ended one after the other: then it has
-        ``stop_ms`` for each.
+    ``stop_ms`` is the time for the end of the work on one resource, and ``most`` limits the
+    simultaneous attempts. With ``one_call`` the resources of one revocation are ended one after the
+    other: then it has ``stop_ms`` for each.
     """
 
     def __init__(
@@ -172,6 +164,8 @@ class ResourceMachine:
         entries = self._taken(resources)
         ending = tuple(e.attempt for e in entries if e.attempt and e.attempt.is_stopping)
         effects: Effects = [Lose(ending)] if ending else []
+        for attempt in ending:
+            attempt.is_lost = True
         for entry in entries:
             self._leave(entry, now_ms)
         return effects + self._stop(now_ms, entries, lost=True)
@@ -196,7 +190,9 @@ class ResourceMachine:
             effects.append(EndWorker(error))
         if attempt.is_stopping:
             if error is not None:
-                effects.append(StopFailed(attempt.resource, error))
+                name = resource_name(attempt.resource)
+                text = "the end of the work on %s raised"
+                effects.append(LogLine(logging.ERROR, text, (name,), error))
             effects += self._stopped(now_ms, attempt)
             return effects + self._begin(now_ms)
         entry = self._entries[attempt.resource]
@@ -214,7 +210,7 @@ class ResourceMachine:
         late = {a for w in self._waits if w.deadline_ms <= now_ms for a in w.pending}
         if late:
             for attempt in late:
-                attempt.is_overdue = True
+                attempt.is_overdue = attempt.is_lost = True
                 entry = self._entries.get(attempt.resource)
                 if entry is not None and entry.attempt is attempt:
                     self._leave(entry, now_ms)
@@ -269,9 +265,10 @@ class ResourceMachine:
         new = [a for a in pending if not a.is_stopping]
         if new:
             for attempt in new:
+                attempt.deadline_ms, attempt.is_lost = deadline_ms, lost
                 attempt.is_stopping = True
             new.sort(key=lambda a: a.resource)
-            effects.append(Stop(tuple(new), deadline_ms, lost))
+            effects.append(Stop(tuple(new), lost))
         if pending:
             self._waits.append(_Ending(deadline_ms=deadline_ms, pending=pending, token=token))
         elif token is not None:
@@ -304,7 +301,9 @@ class ResourceMachine:
         if left is attempt:
             del self._left[resource]
             if attempt.is_overdue:
-                effects.append(EndedLate(resource, now_ms - since_ms))
+                text = "the work on %s has ended, %.1f s too late"
+                late_s = (now_ms - since_ms) / 1000
+                effects.append(LogLine(logging.WARNING, text, (resource_name(resource), late_s)))
             if entry is not None:
                 self._queue.append(entry)
         elif entry is not None and entry.attempt is attempt:
@@ -330,7 +329,10 @@ class ResourceMachine:
         self.n_failures += 1
         entry.status = ResourceStatus.FAILED
         self._at(failure.retry_ms, entry)
-        return Failed(entry.resource, error, failure, now_ms)
+        text = "%s has failed, %d in a row: the next attempt is in %.1f s"
+        retry_s = (failure.retry_ms - now_ms) / 1000
+        arguments = resource_name(entry.resource), failure.count, retry_s
+        return LogLine(logging.ERROR, text, arguments, error)
 
     def _at(self, at_ms: int, entry: _OwnedResource, attempt: Attempt | None = None) -> None:
         heapq.heappush(self._timers, (at_ms, next(self._order), entry, attempt))

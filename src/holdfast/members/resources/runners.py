@@ -29,7 +29,6 @@ from holdfast.members.resources.attempts import (
     Resource,
     Started,
     StopEvent,
-    StopState,
     resource_name,
 )
 from holdfast.members.runtime.application_tasks import Mailbox
@@ -37,53 +36,34 @@ from holdfast.members.runtime.member_log import Log
 
 
 class ThreadRunner:
-    """Calls a function on a thread for each attempt.
-
-    Parameters
-    ----------
-    run : callable
-        Takes a :class:`Resource` and a :class:`StopEvent`.
-    ended : callable
-        Gets the attempts that have ended, and their errors.
-    """
+    """Calls a function on a thread for each attempt."""
 
     def __init__(self, run: Callable[[Resource, StopEvent], object], ended: Ended):
         self._run = run
         self._ended = ended
-        self._stops: dict[Attempt, tuple[StopState, threading.Event]] = {}
+        self._events: dict[Attempt, threading.Event] = {}
         self._own = threading.local()
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
         """Start a thread for each attempt."""
         for attempt in attempts:
-            state, event = self._stops[attempt] = StopState(), threading.Event()
+            event = self._events[attempt] = threading.Event()
             name = f"holdfast-{resource_name(attempt.resource)}"
-            arguments = (attempt, StopEvent(state, event))
+            arguments = (attempt, StopEvent(attempt, event))
             thread = threading.Thread(target=self._call, name=name, args=arguments, daemon=True)
             try:
                 thread.start()
             except RuntimeError as error:  # the process may have no more threads
                 self._end(attempt, error)
 
-    def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
+    def stop(self, attempts: Sequence[Attempt], *, lost: bool) -> None:
         """Set the stop events of attempts."""
         for attempt in attempts:
-            if (found := self._stops.get(attempt)) is not None:
-                state, event = found
-                state.deadline_s = deadline_s
-                state.is_lost |= lost
-                state.is_set = True
+            if (event := self._events.get(attempt)) is not None:
                 event.set()
 
-    def lose(self, attempts: Sequence[Attempt]) -> None:
-        """Mark the stop events of attempts as lost."""
-        for attempt in attempts:
-            if (found := self._stops.get(attempt)) is not None:
-                found[0].is_lost = True
-
     def abandon(self, attempts: Sequence[Attempt]) -> None:
-        """Mark the stop events of attempts as lost; a thread cannot be ended."""
-        self.lose(attempts)
+        """Do nothing: a thread cannot be ended."""
 
     def is_inside(self) -> bool:
         """Return whether the caller's thread runs the function."""
@@ -102,7 +82,7 @@ class ThreadRunner:
             self._end(attempt, None)
 
     def _end(self, attempt: Attempt, error: BaseException | None) -> None:
-        self._stops.pop(attempt, None)
+        self._events.pop(attempt, None)
         self._ended(attempt, error)
 
 
@@ -148,19 +128,7 @@ class _CallThread:
 
 
 class ListenerRunner:
-    """Calls a listener for attempts.
-
-    Parameters
-    ----------
-    listener : object
-        With ``on_assigned``, ``on_revoked`` and ``on_lost``, any of which may be missing.
-    started, ended : callable
-        Get the attempts that have begun, and those that have ended with their errors.
-    log : Log
-        Gets the error of ``on_revoked`` after an ``on_assigned`` that raised.
-    name : str
-        Name of the thread.
-    """
+    """Calls a listener for attempts; any of its three callbacks may be missing."""
 
     def __init__(self, listener: object, started: Started, ended: Ended, log: Log, name: str):
         self._listener = listener
@@ -188,7 +156,7 @@ class ListenerRunner:
             for attempt in group:
                 self._started(attempt)
 
-    def stop(self, attempts: Sequence[Attempt], deadline_s: float, *, lost: bool) -> None:
+    def stop(self, attempts: Sequence[Attempt], *, lost: bool) -> None:
         """Call ``on_revoked`` or ``on_lost`` for attempts that have begun."""
         with self._lock:
             hidden = [attempt for attempt in attempts if attempt in self._queued]
@@ -197,9 +165,6 @@ class ListenerRunner:
             self._ended(attempt, None)
         if begun := [attempt for attempt in attempts if attempt not in hidden]:
             self._thread.put(_DueCallback("on_lost" if lost else "on_revoked", begun))
-
-    def lose(self, attempts: Sequence[Attempt]) -> None:
-        """Do nothing: ``on_revoked`` is called, or will be."""
 
     def abandon(self, attempts: Sequence[Attempt]) -> None:
         """Make the next calls on another thread, if a call for one of ``attempts`` runs.

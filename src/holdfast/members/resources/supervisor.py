@@ -34,10 +34,9 @@ from holdfast.members.resources.attempts import (
     Effect,
     Effects,
     Ended,
-    EndedLate,
     EndWorker,
-    Failed,
     Failures,
+    LogLine,
     Lose,
     Overdue,
     RequestRound,
@@ -49,7 +48,6 @@ from holdfast.members.resources.attempts import (
     Started,
     Stop,
     StopEvent,
-    StopFailed,
     resource_name,
 )
 from holdfast.members.resources.machine import ResourceMachine
@@ -65,17 +63,8 @@ _LATE = "before on_revoked had returned"
 class Supervisor:
     """Supervises the work on a worker's resources.
 
-    Parameters
-    ----------
-    machine : ResourceMachine
-        Decides what begins and ends.
-    make_runner : callable
-        Makes the runner of the work; takes the callbacks for the start and the end of attempts.
-    log : Log
-        The log of the member.
-    listener : object, optional
-        The listener whose callbacks the runner calls, if the worker has one: a loss that no
-        callback reports, or reports too late, is an error.
+    If the runner calls a ``listener``, a loss that no callback reports, or reports too late, is an
+    error.
     """
 
     def __init__(
@@ -210,10 +199,9 @@ class Supervisor:
         match effect:
             case Begin(attempts):
                 self._runner.begin(attempts)
-            case Stop(attempts, deadline_ms, lost):
-                self._runner.stop(attempts, deadline_ms / 1000, lost=lost)
+            case Stop(attempts, lost):
+                self._runner.stop(attempts, lost=lost)
             case Lose(attempts):
-                self._runner.lose(attempts)
                 if self._listener is not None:
                     self._report_loss([a.resource for a in attempts], _LATE)
             case Overdue(attempts):
@@ -225,8 +213,10 @@ class Supervisor:
                 self.request_round("what has failed at this worker has changed")
             case EndWorker(error):
                 self._end_worker(error)
+            case LogLine(level, text, arguments, error):
+                self._log.log(level, text, *arguments, exc_info=error)
             case _:
-                _log_effect(self._log, effect)
+                assert_never(effect)
 
     def _report_overdue(self, attempts: Collection[Attempt]) -> None:
         """Log the resources that another worker may begin although work continues here."""
@@ -275,22 +265,6 @@ class Supervisor:
         self._post(lambda now_ms: self._machine.ended(now_ms, attempt, error))
 
 
-def _log_effect(log: Log, effect: Failed | StopFailed | EndedLate) -> None:
-    """Log an effect for people."""
-    name = resource_name(effect.resource)
-    match effect:
-        case Failed(_, error, failure, now_ms):
-            retry_s = (failure.retry_ms - now_ms) / 1000
-            text = "%s has failed, %d in a row: the next attempt is in %.1f s"
-            log.error(text, name, failure.count, retry_s, exc_info=error)
-        case StopFailed(_, error):
-            log.error("the end of the work on %s raised", name, exc_info=error)
-        case EndedLate(_, late_ms):
-            log.warning("the work on %s has ended, %.1f s too late", name, late_ms / 1000)
-        case _:
-            assert_never(effect)
-
-
 def _nothing(now_ms: int) -> Effects:
     """Do nothing, so that only the clock moves the machine."""
     return []
@@ -318,14 +292,7 @@ def supervise(
 ) -> Supervisor:
     """Return the supervisor of a worker's work; nothing has begun.
 
-    Parameters
-    ----------
-    run : callable, optional
-        The work on one resource.
-    listener : object, optional
-        Callbacks for the resources of a round, instead of ``run``.
-    name : str
-        Name of the worker, for threads and delays.
+    The ``name`` of the worker is for threads and delays.
 
     Raises
     ------

@@ -45,18 +45,7 @@ _POLL_S = 0.02
 
 
 class PollSession(GroupSession):
-    """A group session on the thread of the application's calls.
-
-    Parameters
-    ----------
-    in_flight : InFlight
-        The records in flight; the client's calls write it.
-
-    Attributes
-    ----------
-    tasks : ApplicationTasks
-        The tasks that wait for the application's next call.
-    """
+    """A group session on the thread of the application's calls, which write ``in_flight``."""
 
     def __init__(
         self,

@@ -173,14 +173,9 @@ class SubscriptionState:
         positions: Mapping[Resource, OffsetToCommit],
         processed: Mapping[Resource, OffsetToCommit] | None = None,
     ) -> None:
-        """Record the application's positions.
+        """Record the client's positions after what it has delivered.
 
-        Parameters
-        ----------
-        positions : mapping of partition to OffsetToCommit
-            The client's: after what it has delivered.
-        processed : mapping of partition to OffsetToCommit, optional
-            The offsets that a commit commits; by default all that was delivered.
+        A commit commits the ``processed`` offsets, by default all that was delivered.
         """
         with self._lock:
             for tp, at in positions.items():
@@ -236,14 +231,8 @@ class SubscriptionState:
     ) -> set[Resource]:
         """Return the partitions with a named offset that is not of the present term.
 
-        Parameters
-        ----------
-        terms : mapping of partition to int
-            Terms of what the member owns now.
-        offsets : mapping of partition to OffsetToCommit
-            What the application wants to commit.
-        begins : collection of partition
-            Partitions whose ``on_partitions_assigned`` runs.
+        ``terms`` are those of what the member owns now; for partitions in ``begins`` the callback
+        ``on_partitions_assigned`` runs.
         """
         with self._lock:
             found = {tp for tp in self._open.intersection(offsets) if self._losses[tp].is_in_flight}

@@ -46,7 +46,6 @@ from holdfast.core.machine.coordinator.group_data import (
 )
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
-    CommitDone,
     CoordinatorOptions,
     Durable,
     GroupMember,
@@ -58,7 +57,12 @@ from holdfast.core.machine.coordinator.group_messages import (
     commit_record,
 )
 from holdfast.core.machine.coordinator.rounds import join, prepare, remove, round_timed_out, settle
-from holdfast.core.machine.events import HeartbeatAnswered, LeaveAnswered, SyncAnswered
+from holdfast.core.machine.events import (
+    CommitAnswered,
+    HeartbeatAnswered,
+    LeaveAnswered,
+    SyncAnswered,
+)
 from holdfast.core.machine.states import GroupState
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
@@ -139,23 +143,22 @@ class Coordinator:
         stored = group.durable.group
         if stored is None:
             return
-        group.generation, group.protocol_type = stored.generation, stored.protocol_type
-        group.protocol, group.leader_id = stored.protocol, stored.leader
-        group.members = {
-            m.member_id: GroupMember(
-                member_id=m.member_id,
-                instance_id=m.instance_id,
-                client=m.client_id,
-                protocol_type=stored.protocol_type,
-                protocols=((stored.protocol or "", m.subscription),),
-                session_timeout_ms=m.session_timeout_ms,
-                rebalance_timeout_ms=m.rebalance_timeout_ms,
-                assignment=m.assignment,
+        group.generation, group.protocol_type = stored["generation"], stored["protocolType"]
+        group.protocol, group.leader_id = stored["protocol"], stored["leader"]
+        for m in stored["members"]:
+            member = GroupMember(
+                member_id=m["memberId"],
+                instance_id=m["groupInstanceId"],
+                client=m["clientId"],
+                protocol_type=stored["protocolType"],
+                protocols=((stored["protocol"] or "", m["subscription"]),),
+                session_timeout_ms=m["sessionTimeout"],
+                rebalance_timeout_ms=m["rebalanceTimeout"],
+                assignment=m["assignment"],
                 synced=True,
             )
-            for m in stored.members
-        }
-        group.sessions = {m.member_id: now_ms + m.session_timeout_ms for m in stored.members}
+            put(group, member)
+            alive(group, member)
         if group.members:
             go(group, STABLE)
         group.deadline_ms = soonest_ms(group)
@@ -306,4 +309,4 @@ def _commit(group: GroupData, client: str, request: SendCommit) -> list[Out]:
         ]
         if request.member_id in group.members:
             beat(group, request.member_id)
-    return [*outs, Answer(client, CommitDone(request.request, error))]
+    return [*outs, Answer(client, CommitAnswered(request.request, error))]

@@ -24,8 +24,6 @@ from holdfast.core.machine.coordinator.group_messages import (
     Durable,
     GroupMember,
     Out,
-    StoredGroup,
-    StoredMember,
     group_record,
 )
 from holdfast.core.machine.events import JoinAnswered, JoinedMember, SyncAnswered
@@ -205,28 +203,29 @@ def join_answer(group: GroupData, member: GroupMember, request: int) -> Answer:
 
 def record_of(group: GroupData) -> Append:
     """Return the present group as a record of the offsets topic."""
+    client_id = group.options.client_id
     members = tuple(
-        StoredMember(
-            member_id=m.member_id,
-            instance_id=m.instance_id,
-            client_id=group.options.client_id(m.client),
-            client_host=f"/{group.options.client_id(m.client)}",
-            rebalance_timeout_ms=m.rebalance_timeout_ms,
-            session_timeout_ms=m.session_timeout_ms,
-            subscription=dict(m.protocols).get(group.protocol or "", b""),
-            assignment=m.assignment,
-        )
+        {
+            "memberId": m.member_id,
+            "groupInstanceId": m.instance_id,
+            "clientId": client_id(m.client),
+            "clientHost": f"/{client_id(m.client)}",
+            "rebalanceTimeout": m.rebalance_timeout_ms,
+            "sessionTimeout": m.session_timeout_ms,
+            "subscription": dict(m.protocols).get(group.protocol or "", b""),
+            "assignment": m.assignment,
+        }
         for m in group.members.values()
     )
-    stored = StoredGroup(
-        protocol_type=group.protocol_type or "",
-        generation=group.generation,
-        protocol=group.protocol,
-        leader=group.leader_id,
-        timestamp_ms=group.options.wall_ms + group.now_ms,
-        members=members,
-    )
-    return group_record(group.group_id, stored)
+    value = {
+        "protocolType": group.protocol_type or "",
+        "generation": group.generation,
+        "protocol": group.protocol,
+        "leader": group.leader_id,
+        "currentStateTimestamp": group.options.wall_ms + group.now_ms,
+        "members": members,
+    }
+    return group_record(group.group_id, value)
 
 
 def fits_log(group: GroupData, record: Append) -> bool:

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.core.machine.events import (
+    CommitAnswered,
     HeartbeatAnswered,
     JoinAnswered,
     LeaveAnswered,
@@ -41,32 +42,6 @@ from holdfast.core.wire.one.reasons import INT16, INT32, INT64
 GROUP_VERSION, COMMIT_VERSION = 3, 4
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredMember:
-    """A member as the group record keeps it."""
-
-    member_id: str
-    instance_id: str | None
-    client_id: str
-    client_host: str
-    rebalance_timeout_ms: int
-    session_timeout_ms: int
-    subscription: bytes
-    assignment: bytes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredGroup:
-    """A completed generation; an empty group has no protocol, leader or members."""
-
-    protocol_type: str
-    generation: int
-    protocol: str | None
-    leader: str | None
-    timestamp_ms: int
-    members: tuple[StoredMember, ...]
-
-
 class Append(NamedTuple):
     """A record to be written to the offsets topic and then replayed."""
 
@@ -74,35 +49,17 @@ class Append(NamedTuple):
     value: bytes | None
 
 
-def group_record(group_id: str, group: StoredGroup) -> Append:
-    """Return the group record of a completed generation."""
-    members = tuple(
-        {
-            "memberId": m.member_id,
-            "groupInstanceId": m.instance_id,
-            "clientId": m.client_id,
-            "clientHost": m.client_host,
-            "rebalanceTimeout": m.rebalance_timeout_ms,
-            "sessionTimeout": m.session_timeout_ms,
-            "subscription": m.subscription,
-            "assignment": m.assignment,
-        }
-        for m in group.members
-    )
-    value = {
-        "protocolType": group.protocol_type,
-        "generation": group.generation,
-        "protocol": group.protocol,
-        "leader": group.leader,
-        "currentStateTimestamp": group.timestamp_ms,
-        "members": members,
-    }
+def group_record(group_id: str, value: Mapping[str, Any]) -> Append:
+    """Return the record of a completed generation; ``value`` has the fields of Kafka's schema.
+
+    A group without members has neither protocol nor leader.
+    """
     record = Record(
         record_type=RecordType.GROUP_METADATA,
         name="GroupMetadata",
         key={"group": group_id},
         value_version=GROUP_VERSION,
-        value=value,
+        value=dict(value),
     )
     return Append(*encode_record(record))
 
@@ -140,7 +97,7 @@ class Durable:
     __slots__ = ("_group", "_offsets", "_unread")
 
     def __init__(self) -> None:
-        self._group: StoredGroup | None = None
+        self._group: Mapping[str, Any] | None = None
         self._offsets: dict[tuple[str, int], int] = {}
         self._unread: dict[bytes, bytes | None] = {}
 
@@ -152,8 +109,8 @@ class Durable:
         self._unread[key] = value
 
     @property
-    def group(self) -> StoredGroup | None:
-        """The last completed generation; ``WireError`` if a record is broken."""
+    def group(self) -> Mapping[str, Any] | None:
+        """The value of the last group record; ``WireError`` if a record is broken."""
         self._read()
         return self._group
 
@@ -167,7 +124,7 @@ class Durable:
         for key, value in self._unread.items():
             record = decode_record(key, value)
             if record.record_type == RecordType.GROUP_METADATA:
-                self._group = None if record.value is None else _stored(record.value)
+                self._group = record.value
             elif record.record_type == RecordType.OFFSET_COMMIT:
                 resource = (record.key["topic"], record.key["partition"])
                 if record.value is None:
@@ -175,29 +132,6 @@ class Durable:
                 else:
                     self._offsets[resource] = record.value["offset"]
         self._unread.clear()
-
-
-def _stored(value: Mapping[str, Any]) -> StoredGroup:
-    return StoredGroup(
-        protocol_type=value["protocolType"],
-        generation=value["generation"],
-        protocol=value["protocol"],
-        leader=value["leader"],
-        timestamp_ms=value["currentStateTimestamp"],
-        members=tuple(
-            StoredMember(
-                member_id=m["memberId"],
-                instance_id=m["groupInstanceId"],
-                client_id=m["clientId"],
-                client_host=m["clientHost"],
-                rebalance_timeout_ms=m["rebalanceTimeout"],
-                session_timeout_ms=m["sessionTimeout"],
-                subscription=m["subscription"],
-                assignment=m["assignment"],
-            )
-            for m in value["members"]
-        ),
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,16 +145,10 @@ class SendCommit:
     offsets: tuple[tuple[Resource, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitDone:
-    """An OffsetCommit response."""
-
-    request: int
-    error: int = 0
-
-
 Request: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave | SendCommit
-Response: TypeAlias = JoinAnswered | SyncAnswered | HeartbeatAnswered | LeaveAnswered | CommitDone
+Response: TypeAlias = (
+    JoinAnswered | SyncAnswered | HeartbeatAnswered | LeaveAnswered | CommitAnswered
+)
 
 
 class Received(NamedTuple):

@@ -245,51 +245,39 @@ def _with_what_is_taken_back(
     """Return the plan, extended by revocations of what no member can own.
 
     A claim beyond the last partition of its topic is revoked, and all members rejoin. A member that
-    claims under an ``impossible`` generation has to revoke its claims; the group does not wait
-    for it, and it alone rejoins.
+    claims under an ``impossible`` generation has to revoke its claims, as if its topics had no
+    partitions; the group does not wait for it, and it alone rejoins.
     """
     assignments, again = dict(plan.assignments), plan.again
+    nothing = dict.fromkeys(partitions, 0) if impossible else {}
     for m in members:
-        planned = assignments[m.member_id]
-        if gone := _vanished(m.subscription.owned, partitions):
-            again = True
-            both = grouped(sorted(gone | resources_of(planned.revoked)))
-            planned = replace(planned, revoked=both)
+        planned, owned = assignments[m.member_id], m.subscription.owned
         if m.member_id in impossible:
-            wrong = _existing(m.subscription.owned, partitions) - resources_of(planned.listed)
-            planned = replace(planned, revoked=grouped(sorted(wrong)))
-        assignments[m.member_id] = planned
+            taken = _beyond(owned, nothing) - resources_of(planned.listed)
+        elif taken := _beyond(owned, partitions):
+            again = True
+            taken |= resources_of(planned.revoked)
+        if taken:
+            assignments[m.member_id] = replace(planned, revoked=grouped(sorted(taken)))
     if again == plan.again:
         return replace(plan, assignments=assignments)
     # S9: no delay beside a round that revokes; the leader state keeps the deadline.
     return replace(plan, assignments=assignments, again=True, delay_ms=0)
 
 
-def _existing(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
-    """Return the claims of partitions that exist."""
-    return frozenset(
-        (topic, number)
-        for topic, numbers in owned
-        if (count := partitions.get(topic, 0))
-        for number in numbers
-        if 0 <= number < count
-    )
-
-
-def _vanished(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
-    """Return the claims of partitions beyond the last one of their topic, which lost partitions.
+def _beyond(owned: TopicPartitions, partitions: Mapping[str, int]) -> frozenset[Resource]:
+    """Return the claims beyond the last partition of their topic, which has lost partitions.
 
     Elsewhere a claim is revoked only if another member shall own the partition. Claims of an
     unknown topic stay: the topic may be known again in the next round.
     """
-    beyond = {
+    return frozenset(
         (topic, number)
         for topic, numbers in owned
         if max(numbers, default=-1) >= (count := partitions.get(topic, 2**31))
         for number in numbers
         if number >= count
-    }
-    return frozenset(beyond)
+    )
 
 
 def group_of(

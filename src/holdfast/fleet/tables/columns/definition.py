@@ -35,34 +35,19 @@ class DType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column, written as one row of a definition.
+    """One column, written as one row of a definition."""
 
-    Parameters
-    ----------
-    name : str
-        Also its heading in CSV and on a terminal.
-    doc : str
-        Meaning of a value, for the docs.
-    unit : str
-        Empty if name and type suffice.
-    nullable : bool
-        Whether null has a meaning, which ``doc`` gives; a file without the column is read as
-        nulls.
-    heading : str
-        Heading in the report. A count (``n_``) of ``rebalances`` with a heading is a column of the
-        report's table of rebalances; one without a heading is not.
-    behind : str
-        Name of the column before this one in the report, if that is not the one above it.
-    """
-
-    name: str
+    name: str  # also its heading in CSV and on a terminal
     dtype: DType
-    doc: str
-    unit: str = ""
+    doc: str  # meaning of a value
+    unit: str = ""  # empty if name and type suffice
     _: KW_ONLY
+    # Whether null has a meaning, which ``doc`` gives; a file without the column is read as nulls.
     nullable: bool = False
+    # Heading in the report. A count (``n_``) of ``rebalances`` with a heading is a column of the
+    # report's table of rebalances; one without a heading is not.
     heading: str = ""
-    behind: str = ""
+    behind: str = ""  # the column before this one in the report, if not the one above it
 
     @property
     def is_number(self) -> bool:
@@ -76,29 +61,15 @@ Nullable = partial(Column, nullable=True)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Table:
-    """One table.
-
-    Parameters
-    ----------
-    columns : tuple of Column
-        In the order in which they are stored and printed.
-    order : tuple of str
-        Columns that sort the rows; together they are unique in the flat view.
-    explode : str
-        A list column that the flat view opens into one row per element, or "".
-    flat_name : str
-        Name of the opened column.
-    first : tuple of str
-        Columns that people see first on a terminal, from the left; the others follow.
-    """
+    """One table."""
 
     name: str
     doc: str
-    columns: tuple[Column, ...]
-    order: tuple[str, ...] = ()
-    explode: str = ""
-    flat_name: str = ""
-    first: tuple[str, ...] = ()
+    columns: tuple[Column, ...]  # in the order in which they are stored and printed
+    order: tuple[str, ...] = ()  # they sort the rows; together they are unique in the flat view
+    explode: str = ""  # a list column that the flat view opens into one row per element
+    flat_name: str = ""  # name of the opened column
+    first: tuple[str, ...] = ()  # people see them first on a terminal, from the left
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -59,22 +59,13 @@ _VERSIONS: Final = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRIT
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataFile:
-    """A file that counts.
+    """A file that counts."""
 
-    Parameters
-    ----------
-    name : str
-        Below the folder of the tables.
-    written_ms : int
-        When it was written, UTC; 0 before its commit.
-    lowest, highest : dict
-        Bounds of columns of :data:`BOUNDED`, as JSON has them; a column that is not named has none.
-    """
-
-    name: str
+    name: str  # below the folder of the tables
     rows: int
     size: int
-    written_ms: int
+    written_ms: int  # when it was written, UTC; 0 before its commit
+    # Bounds of columns of :data:`BOUNDED`, as JSON has them; a column that is not named has none.
     lowest: Mapping[str, Any] = field(default_factory=dict)
     highest: Mapping[str, Any] = field(default_factory=dict)
 
@@ -95,22 +86,12 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSnapshot:
-    """One version of a table.
+    """One version of a table."""
 
-    Parameters
-    ----------
-    version : int
-        -1 if the table does not exist yet.
-    about : dict
-        The table's ``metaData``; empty if the table does not exist yet.
-    removed : dict of str to int
-        Files that left the table and that a readable older version names; and when they left, in
-        milliseconds.
-    """
-
-    version: int = -1
+    version: int = -1  # -1 if the table does not exist yet
     files: Mapping[str, DataFile] = field(default_factory=dict)
-    about: Mapping[str, Any] = field(default_factory=dict)
+    about: Mapping[str, Any] = field(default_factory=dict)  # the table's ``metaData``
+    # Files that left the table and that a readable older version names -> when, in milliseconds.
     removed: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -137,14 +118,9 @@ def checkpoint_name(table: str, version: int) -> str:
 def read_on(
     fs: FileSystem, table: str, snapshot: TableSnapshot, version: int | None = None
 ) -> TableSnapshot:
-    """Read a later version of a table, from an earlier one or from none.
+    """Read a version of a table (the newest one, of any writer) from an earlier one or from none.
 
     A version of which part of the log was deleted is a FileNotFoundError.
-
-    Parameters
-    ----------
-    version : int, optional
-        By default the newest one, of any writer.
     """
     files, removed, about, at = (
         dict(snapshot.files),

@@ -33,22 +33,13 @@ _PROCESSES: Final = Path("/proc")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastWriter:
-    """The process that committed a version of the manifest.
-
-    Parameters
-    ----------
-    began : str
-        Start of the process, as its machine counts; "" if unknown.
-    at : str
-        Time of the commit, ISO 8601, UTC, by its own clock.
-    again_seconds : float, optional
-        Seconds until a stream commits again; None for a process that commits once.
-    """
+    """The process that committed a version of the manifest."""
 
     host: str
     pid: int
-    began: str
-    at: str
+    began: str  # start of the process, as its machine counts; "" if unknown
+    at: str  # time of the commit, ISO 8601, UTC, by its own clock
+    # Seconds until a stream commits again; None for a process that commits once.
     again_seconds: float | None = None
 
     def __str__(self) -> str:

@@ -87,29 +87,16 @@ COARSEST_S: Final = max(KEPT_S)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MaintenanceResult:
-    """Result of maintenance.
+    """Result of maintenance."""
 
-    Parameters
-    ----------
-    merged, written : int
-        Files that were merged, and files that replace them.
-    dropped : dict of str to int
-        Rows before the horizon that were deleted, by table.
-    """
-
-    merged: int = 0
-    written: int = 0
+    merged: int = 0  # files that were merged
+    written: int = 0  # files that replace them
+    # Rows before the horizon that were deleted, by table.
     dropped: Mapping[str, int] = field(default_factory=dict)
 
 
 def merge(folder: Folder, *, everything: bool = False) -> MaintenanceResult:
-    """Merge small files of every table that has enough of them; one commit, or none.
-
-    Parameters
-    ----------
-    everything : bool
-        Merge all files below LARGE_BYTES, however few exist.
-    """
+    """Merge small files of every table, where enough (or, with ``everything``, two) are due."""
     now = folder.newest()
     alike = [(n, some) for n in now.manifest.tables for some in _alike(now.data_files(n))]
     found = [(name, due_files(some, everything=everything)) for name, some in alike]
@@ -263,10 +250,7 @@ def _retained(rows: pa.Table, definition: Table, horizon_us: int, current: pa.Ta
 def resolution_s(taken_at_us: int, newest_us: int | None) -> int:
     """Return the longest period of :data:`KEPT_S` of which a reading is the first, in seconds.
 
-    Parameters
-    ----------
-    newest_us : int, optional
-        Moment of the newest reading in the table; None without one.
+    ``newest_us`` is the moment of the newest reading in the table.
     """
     if newest_us is None:
         return COARSEST_S

@@ -70,66 +70,35 @@ DRAFT_NS: Final = 3_600 * 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """One batch.
+    """One batch."""
 
-    Parameters
-    ----------
-    id : int
-        Batches are ordered by their ids.
-    files : dict of str to list of (str, int)
-        For a commit: files of each table, relative to the folder, with rows; empty in a manifest.
-    notes : dict
-        Notes of the job for its next batch; ``state`` names files, as ``files`` does, and only the
-        newest batch keeps it.
-    rows : dict of str to int
-        In a manifest: rows that the batch added to each table.
-    """
-
-    id: int
+    id: int  # batches are ordered by their ids
+    # For a commit: files of each table; empty in a manifest.
     files: Mapping[str, Files] = field(default_factory=dict)
+    # Notes of the job for its next batch; ``state`` names files, as ``files`` does, and only the
+    # newest batch keeps it.
     notes: dict[str, Any] = field(default_factory=dict)
+    # In a manifest: rows that the batch added to each table.
     rows: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableVersion:
-    """The version of a table that counts.
+    """The version of a table that counts."""
 
-    Parameters
-    ----------
-    version : int
-        Version of the table's log.
-    checkpoint : int
-        Newest checkpoint up to that version; -1 for none.
-    """
-
-    version: int
-    checkpoint: int = -1
+    version: int  # of the table's log
+    checkpoint: int = -1  # the newest checkpoint up to that version; -1 for none
     rows: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """One version of a manifest.
+    """One version of a manifest."""
 
-    Parameters
-    ----------
-    version : int
-        0 if nothing was committed yet.
-    writer : LastWriter, optional
-        Process that committed it; None if nothing was committed.
-    folder : str
-        Unique id of the folder, even among folders of one path; "" if nothing was committed.
-    batches : tuple of Batch
-        The newest KEPT_BATCHES, oldest first.
-    tables : dict of str to TableVersion
-        Empty if nothing was committed.
-    """
-
-    version: int = 0
-    writer: LastWriter | None = None
-    folder: str = ""
-    batches: tuple[Batch, ...] = ()
+    version: int = 0  # 0 if nothing was committed yet
+    writer: LastWriter | None = None  # the process that committed it
+    folder: str = ""  # unique id of the folder, even among folders of one path
+    batches: tuple[Batch, ...] = ()  # the newest KEPT_BATCHES, oldest first
     tables: Mapping[str, TableVersion] = field(default_factory=dict)
 
 

@@ -45,16 +45,10 @@ Chosen = Callable[[DataFile], bool]
 
 @dataclass(slots=True)
 class SnapshotCache:
-    """States of logs and footers that are not read again for the next snapshot of a folder.
-
-    Parameters
-    ----------
-    folder : str
-        Unique id of the folder; see :class:`Manifest`.
-    """
+    """States of logs and footers that are not read again for the next snapshot of a folder."""
 
     root: StoragePath
-    folder: str = ""
+    folder: str = ""  # unique id of the folder; see :class:`Manifest`
     snapshots: dict[str, TableSnapshot] = field(default_factory=dict)
     footers: dict[StoragePath, Any] = field(default_factory=dict)
 
@@ -81,16 +75,10 @@ class SnapshotCache:
 
 @dataclass(frozen=True, eq=False)
 class FolderSnapshot:
-    """One snapshot of a folder, read on demand.
-
-    Parameters
-    ----------
-    manifest : Manifest
-        Manifest of the snapshot; empty if nothing was committed.
-    """
+    """One snapshot of a folder, read on demand."""
 
     known: SnapshotCache
-    manifest: Manifest = field(default_factory=Manifest)
+    manifest: Manifest = field(default_factory=Manifest)  # empty if nothing was committed
 
     def __contains__(self, name: str) -> bool:
         return bool(self._committed(name))
@@ -200,15 +188,10 @@ class ListedFiles(FolderSnapshot):
 
 @dataclass(frozen=True, eq=False)
 class InMemoryTables(FolderSnapshot):
-    """Rows in memory; a missing table is empty.
-
-    Parameters
-    ----------
-    newest : dict of str to int
-        Latest time of tables whose rows are not all in memory.
-    """
+    """Rows in memory; a missing table is empty."""
 
     rows: Mapping[str, pa.Table] = field(default_factory=dict)
+    # Latest time of tables whose rows are not all in memory.
     newest: Mapping[str, int | None] = field(default_factory=dict)
 
     def __contains__(self, name: str) -> bool:

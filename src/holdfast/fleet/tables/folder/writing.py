@@ -50,18 +50,11 @@ LEAST_ROWS: Final = 2_000
 
 @dataclass(slots=True)
 class BatchWriter:
-    """Writes the tables of one task, each to one file of its own.
+    """Writes the tables of one task, each to one file of its own."""
 
-    Parameters
-    ----------
-    root : str
-        Folder of the tables, a path or a URL; every worker must reach it under this name.
-    unknown : Counter of int
-        Records of an unknown type that the task met: they are in no table.
-    """
-
-    root: str
+    root: str  # folder of the tables; every worker must reach it under this name
     batch: int
+    # Records of an unknown type that the task met: they are in no table.
     unknown: Counter[int] = field(default_factory=Counter)
     _parts: dict[str, list[pa.Table]] = field(default_factory=dict)
     _open: dict[str, _OpenFile] = field(default_factory=dict)

@@ -147,14 +147,9 @@ def object_store(root: str) -> Any:
 
 
 def put(root: str, key: str, data: bytes, *, anew: bool) -> bool:
-    """Write a file of an object store atomically.
+    """Write a file of an object store atomically; return False if ``anew`` and the file exists.
 
     Arrow creates an empty file first on Azure, which a reader sees, and has no ``anew``.
-
-    Returns
-    -------
-    bool
-        False if ``anew`` and the file exists.
     """
     store = object_store(root)
     import obstore

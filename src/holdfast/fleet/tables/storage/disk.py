@@ -39,13 +39,7 @@ _KINDS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class LocalFileSystem(FileSystem):
-    """A folder, or a file in one.
-
-    Parameters
-    ----------
-    root : Path
-        ``create`` and ``replace`` create it if it does not exist.
-    """
+    """A folder, or a file in one; ``create`` and ``replace`` create a missing folder."""
 
     root: Path
 

@@ -134,10 +134,7 @@ class FileSystem(ABC):
     def writable(self, *, once: bool = False) -> AbstractContextManager[Any]:
         """Yield a sink for ``pyarrow.parquet``; the new file is complete after the block.
 
-        Parameters
-        ----------
-        once : bool
-            Whether no other file ever gets its name.
+        ``once`` says that no other file ever gets its name.
         """
 
     def translated_errors(self, done: str) -> AbstractContextManager[None]:

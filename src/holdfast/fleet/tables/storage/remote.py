@@ -36,18 +36,10 @@ from holdfast.fleet.tables.storage.file_system import FileSystem, draft_name, re
 
 @dataclass(frozen=True, slots=True, order=True)
 class RemotePath(FileSystem):
-    """A file or a folder on remote storage, with the methods of Path that a dump or tables need.
+    """A file or a folder on remote storage, with the methods of Path that a dump or tables need."""
 
-    Parameters
-    ----------
-    root : str
-        Scheme and bucket, container or name node: ``s3://bucket``.
-    key : str
-        The rest of the URL, without slashes at its ends.
-    """
-
-    root: str
-    key: str = ""
+    root: str  # scheme and bucket, container or name node: ``s3://bucket``
+    key: str = ""  # the rest of the URL, without slashes at its ends
 
     n_requests = 16
     clock_ns = 2 * 10**9

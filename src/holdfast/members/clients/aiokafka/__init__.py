@@ -6,6 +6,6 @@ lists of records, and ``config`` reads the keywords.
 ``assignors`` are for the stock aiokafka.
 """
 
-from holdfast.cluster.client_versions import check
+from holdfast.cluster.versions import check
 
 check("aiokafka")

@@ -13,7 +13,7 @@ committed. A dropped partition is never delivered again, however late a fetch of
 record and every request. :class:`MutableAssignment` is changed instead, and the fetcher reads it
 again. A dropped partition leaves a state without a position for the fetcher, so a late answer is
 dropped. This module uses private parts of aiokafka, so only the versions of
-:mod:`holdfast.cluster.client_versions` are accepted.
+:mod:`holdfast.cluster.versions` are accepted.
 
 References: KIP-429 (partitions that stay keep flowing); aiokafka,
 ``GroupCoordinator._on_join_prepare`` and ``_on_join_complete``.
@@ -65,13 +65,7 @@ _running: ContextVar[RunningCallback | None] = ContextVar("holdfast_callback", d
 
 
 class AiokafkaAdapter:
-    """aiokafka's :class:`~holdfast.members.session.client_adapter.ClientAdapter`, on an event loop.
-
-    Parameters
-    ----------
-    coordinator : MemberCoordinator
-        Notified of revocations and assignments, and looks for new topics, a revocation's cause.
-    """
+    """The client adapter of aiokafka; ``coordinator`` is notified of what it does."""
 
     def __init__(self, subscription: MutableSubscriptions, coordinator: Any):
         self._subscription = subscription
@@ -257,12 +251,7 @@ class MutableAssignment(Assignment):  # type: ignore[misc]
 class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
     """The subscription and the assignment of a consumer.
 
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
-        The loop of the consumer.
-    cooperative : bool
-        Whether partitions that stay are kept; else every assignment starts empty.
+    If the member is not cooperative, every assignment starts empty.
     """
 
     _subscription: Any

@@ -5,6 +5,6 @@ about its group and has its commits and their errors, and ``adapter`` is its cli
 for :mod:`holdfast.members.session`. ``assignors`` are for kafka-python's own consumer.
 """
 
-from holdfast.cluster.client_versions import check
+from holdfast.cluster.versions import check
 
 check("kafka-python")

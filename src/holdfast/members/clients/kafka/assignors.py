@@ -30,7 +30,7 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from holdfast.cluster.client_versions import check
+from holdfast.cluster.versions import check
 
 try:
     from kafka.coordinator.assignors.abstract import (

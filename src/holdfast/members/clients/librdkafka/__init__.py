@@ -4,6 +4,6 @@
 ``recreation`` recreates a stalled client, and keeps a fork of the process from destroying it.
 """
 
-from holdfast.cluster.client_versions import check
+from holdfast.cluster.versions import check
 
 check("confluent-kafka")

@@ -58,18 +58,10 @@ _Original: Any = confluent_kafka.Consumer
 
 
 class StartOffset(NamedTuple):
-    """The start offset of a partition.
+    """The start offset of a partition."""
 
-    Attributes
-    ----------
-    offset : int
-        librdkafka's: also a logical one, or ``OFFSET_INVALID``, for which librdkafka looks it up.
-    committed : int
-        The group's committed offset, -1 for none.
-    """
-
-    offset: int
-    committed: int = -1
+    offset: int  # also a logical one, or OFFSET_INVALID: then librdkafka looks it up
+    committed: int = -1  # the group's committed offset, -1 for none
 
 
 StartOffsets = Mapping[Resource, StartOffset]
@@ -77,27 +69,15 @@ OnStart = dict[Resource, StartOffset] | Future[dict[Resource, StartOffset]]
 
 
 class StartPositions:
-    """Start positions of one consumer.
-
-    Parameters
-    ----------
-    request : callable
-        As for :class:`~holdfast.members.session.client_adapter.StartOffsetsRequest`.
-    refused : callable
-        Takes the error of a request that no broker will ever answer, and the partitions; returns
-        start offsets to use instead.
-    began : callable
-        Takes the start offsets of partitions; returns those to give to librdkafka.
-    paused : callable
-        Returns what the application has paused, which starts paused.
-    """
+    """Start positions of one consumer."""
 
     def __init__(
         self,
         request: Callable[[Collection[Resource]], Future[dict[Resource, StartOffset]] | None],
+        # Takes the error of a request that no broker will ever answer; returns offsets to use.
         refused: Callable[[BaseException, Collection[Resource]], StartOffsets],
-        began: Callable[[StartOffsets], StartOffsets],
-        paused: Callable[[], Collection[Resource]],
+        began: Callable[[StartOffsets], StartOffsets],  # returns those to give to librdkafka
+        paused: Callable[[], Collection[Resource]],  # by the application
     ):
         self._request: StartOffsetsRequest[StartOffset] = StartOffsetsRequest(request)
         self._refused = refused
@@ -176,14 +156,9 @@ Listener = Callable[[list[Resource]], object]
 class LibrdkafkaAdapter:
     """librdkafka's :class:`~holdfast.members.session.client_adapter.PollClientAdapter`.
 
-    Parameters
-    ----------
-    client_config : mapping of str to object
-        librdkafka's configuration, for a recreated client.
-    reset : int or None
-        The logical offset of ``auto.offset.reset``; None if it is an error. If the coordinator
-        refuses the request for committed offsets, librdkafka sends it too, and reports the error to
-        the application.
+    ``reset`` is the logical offset of ``auto.offset.reset``, None if it is an error. If the
+    coordinator refuses the request for committed offsets, librdkafka sends it too, and reports the
+    error to the application.
     """
 
     def __init__(self, consumer: Any, client_config: Mapping[str, Any], *, reset: int | None):

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from holdfast.errors import ConfigError
-from holdfast.local.broker.server import Server
+from holdfast.local.broker_server import Server
 from holdfast.local.jars import KAFKA_VERSION, kafka_release
 
 _LOG4J_2 = """\

@@ -4,12 +4,12 @@
 killed. A cluster is ready when :meth:`Broker.start` returns: every node has logged that it started,
 after the controller registered it.
 
-**Strategy.** One :mod:`~holdfast.local.broker.server` per node holds the Java process and
+**Strategy.** One :mod:`~holdfast.local.broker_server` per node holds the Java process and
 watches a pipe from this process. Ports are chosen below the system's range of client ports, so a
 node finds its port free again after a restart.
 
 A version before Kafka 3.3 gets a ZooKeeper, one for all nodes, as nearly every cluster of such a
-version has one (:mod:`~holdfast.local.broker.properties`).
+version has one (:mod:`~holdfast.local.broker_properties`).
 
 Not obvious: :meth:`Broker.stop` kills the nodes unless the folder is kept, because their data are
 removed anyway; :meth:`Broker.stop_node` stops a node in order. The ZooKeeper ends last: a node that
@@ -31,9 +31,9 @@ from typing import Self
 import numpy as np
 
 from holdfast.errors import BrokerError
-from holdfast.local.broker import properties
-from holdfast.local.broker.properties import BrokerSettings
-from holdfast.local.broker.server import Server
+from holdfast.local import broker_properties as properties
+from holdfast.local.broker_properties import BrokerSettings
+from holdfast.local.broker_server import Server
 from holdfast.local.jars import Note, broker_jars
 from holdfast.local.java import find_java
 
@@ -122,10 +122,7 @@ class Broker:
     def start_node(self, node_id: int, *, kafka: str | None = None) -> None:
         """Start one node again on its data and ports, and wait until it is ready.
 
-        Parameters
-        ----------
-        kafka : str, optional
-            Another version for the node, to upgrade a cluster node by node.
+        ``kafka`` is another version for the node, to upgrade a cluster node by node.
         """
         node = self._node(node_id)
         node.kafka = kafka or node.kafka

@@ -1,7 +1,7 @@
 """One Java process of a cluster, with the guard that ends it.
 
 The guard is a process between the caller and the server, so that the server never outlives the
-caller: ``python -m holdfast.local.broker.server FOLDER COMMAND...``. It prints the server's process
+caller: ``python -m holdfast.local.broker_server FOLDER COMMAND...``. It prints the server's process
 id.
 
 **Rules.** The guard's standard input is a pipe that only its parent holds. A line ``stop`` ends the
@@ -35,25 +35,13 @@ _READY = re.compile(
 
 
 class Server:
-    """One server process with its guard: a node of Kafka, or the ZooKeeper of the nodes.
-
-    Parameters
-    ----------
-    node_id : int
-        The node's number from 1; 0 for the ZooKeeper.
-    folder : Path
-        Folder of its configuration, its log and its data.
-    ports : mapping of str to int
-        Listener -> port.
-    kafka : str
-        Version of Kafka whose jars it runs with.
-    """
+    """One server process with its guard: a node of Kafka, or the ZooKeeper of the nodes."""
 
     def __init__(self, node_id: int, folder: Path, ports: Mapping[str, int], kafka: str):
-        self.node_id = node_id
-        self.kafka = kafka
-        self.folder = folder
-        self.ports = ports
+        self.node_id = node_id  # from 1; 0 for the ZooKeeper
+        self.kafka = kafka  # version whose jars it runs with
+        self.folder = folder  # of its configuration, its log and its data
+        self.ports = ports  # by listener
         self.guard: subprocess.Popen[bytes] | None = None
         self.pid = -1
 
@@ -84,7 +72,7 @@ class Server:
             [
                 sys.executable,
                 "-m",
-                "holdfast.local.broker.server",
+                "holdfast.local.broker_server",
                 str(self.folder),
                 *command,
             ],
@@ -113,13 +101,7 @@ class Server:
         return _READY.search(self.log.read_text(encoding="utf-8", errors="replace")) is not None
 
     def stop(self, *, orderly: bool) -> bool:
-        """End the server and its guard; keep the folder.
-
-        Returns
-        -------
-        bool
-            Whether it ended in order: with Java's exit code for SIGTERM, and not killed.
-        """
+        """End the server and its guard, keep the folder; return whether it ended in order."""
         is_running = self.is_running()
         guard, self.guard = self.guard, None
         if guard is None:
@@ -138,7 +120,7 @@ class Server:
             guard.wait()
         guard.stdin.close()
         guard.stdout.close()
-        return guard.returncode == _ENDED_BY_SIGTERM
+        return guard.returncode == _ENDED_BY_SIGTERM  # Java's, and not killed
 
     def last_words(self) -> str:
         """Return the line of the log that explains a failed start best."""
