@@ -284,7 +284,7 @@ class FakeAdapter:
         self._listeners = listeners
         self.session = None
         self.client = None
-        self.start_positions = SimpleNamespace(start_known=lambda _: None)
+        self.start_positions = SimpleNamespace(start_known=lambda: None)
         self.calls = []
         self.batches = []
         self.at = {}

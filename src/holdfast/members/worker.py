@@ -44,7 +44,7 @@ from holdfast.members.config.policy import check_leave, worker_assignors
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics
 from holdfast.members.resources.attempts import Resource, ResourceState
-from holdfast.members.resources.supervisor import Run, Supervisor, supervise
+from holdfast.members.resources.supervisor import Run, Supervisor
 from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals
 from holdfast.members.runtime.lags import LagSource
 from holdfast.members.runtime.leader_planner import LeaderPlanner
@@ -139,7 +139,7 @@ class Worker:
         self._resources = declared = DeclaredResources(resources, version)
         log = MemberLog(settings)
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
-        self._supervisor = supervise(settings, run, listener, log, name)
+        self._supervisor = Supervisor(settings, run, listener, log, name)
         self.assignors = assignors = tuple(
             replace(a, report=lambda: declared.report, failed=self._supervisor.report)
             if isinstance(a, DesignAssignor)

@@ -217,13 +217,10 @@ def shown_metrics(*, client_ids: bool) -> Mapping[str, Metric]:
 def exposition(
     tables: Tables, examinations: Iterable[Examination], *, client_ids: bool = False
 ) -> str:
-    """Return the text of ``/metrics``: lag from the tables, the rest from one examination a group.
+    """Return the text of ``/metrics``: samples of the tables, and findings of examinations.
 
-    Parameters
-    ----------
-    client_ids : bool
-        Label the lag of a partition with the client id of its owner, empty without one. A new
-        owner starts a new series.
+    With ``client_ids`` the lag of a partition is labelled with the client id of its owner, empty
+    without one: a new owner starts a new series.
     """
     samples = Samples(shown_metrics(client_ids=client_ids).values())
     samples.add_all(table_samples(tables))

@@ -43,7 +43,7 @@ class MemberRuntime:
         settings: Settings,
         assignors: Sequence[Assignor],
         rebalance_handler: RebalanceHandler,
-        connections: Connections | None = None,
+        connections: Connections,
         *,
         resources: DeclaredResources | None = None,
         planner: LeaderPlanner | None = None,
@@ -54,7 +54,6 @@ class MemberRuntime:
         self.log = log = MemberLog(settings) if planner is None else planner.log
         member = make_member(settings, assignors, is_worker=resources is not None)
         ready = ready_file(settings, log)
-        connections = connections or Connections(settings)
         self._closers: list[Callable[[], object]] = [connections.close]
         try:
             connections.open()

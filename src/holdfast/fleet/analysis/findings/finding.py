@@ -308,11 +308,6 @@ def rule(
     """Register the function below as the rule of a code; :class:`Rule` explains the parameters.
 
     ``of_lag`` is True if all of it judges the present lag.
-
-    Raises
-    ------
-    AssertionError
-        If the code is registered already.
     """
 
     def register(look: Look) -> Look:
@@ -334,29 +329,30 @@ def named_partitions(lag: LagRows, rows: I64) -> Few[str]:
 
 
 def last_evidence(
-    history: GroupHistory, members: Iterable[str], rows: I64, **figures: float
+    history: GroupHistory,
+    members: Iterable[str] = (),
+    partitions: I64 | Few[str] = NONE,
+    **figures: float,
 ) -> Evidence:
-    """Return evidence of the present: since the last generation, with some rows of the lag."""
-    lag, g = history.lag, history.generations
+    """Return evidence of the present, since the last generation; partitions may be lag rows."""
     known = history.last >= 0
     return Evidence(
-        generations=few([int(g.number[history.last])]) if known else NONE,
-        from_ms=int(g.at_ms[history.last]) if known else history.end_ms,
+        generations=few([int(history.generations.number[history.last])]) if known else NONE,
+        from_ms=int(history.generations.at_ms[history.last]) if known else history.end_ms,
         to_ms=history.end_ms,
         members=few_names(dict.fromkeys(members)),
-        partitions=named_partitions(lag, rows),
+        partitions=partitions
+        if isinstance(partitions, Few)
+        else named_partitions(history.lag, partitions),
         figures=figures,
     )
 
 
 def marker_doubt(history: GroupHistory, limits: Limits, rows: I64) -> tuple[Severity | None, str]:
-    """Judge partitions whose lag may be control records of transactions.
+    """Judge lag rows whose records may be control records of transactions.
 
-    Returns
-    -------
-    Severity or None, and str
-        A lower severity than an error and the end of a sentence, if each of the lag rows is so few
-        records behind that markers explain it, and no cluster decided it; else None and "".
+    Return a lower severity and the end of a sentence, if each row is so few records behind that
+    markers explain it, and no cluster decided it; else None and "".
     """
     lag = history.lag
     if not len(rows) or (lag.has_unread[rows] > 0).any() or (lag.lag[rows] > limits.markers).any():

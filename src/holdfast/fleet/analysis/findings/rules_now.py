@@ -214,11 +214,8 @@ def _first_silent(
 ) -> tuple[SeenMember, float, float] | None:
     """Return the member with unread records that stopped committing well before all others.
 
-    Returns
-    -------
-    (SeenMember, float, float) or None
-        The member, the seconds since its last commit, and how much later the next one committed
-        last. None if no member differs clearly.
+    Return the seconds since its last commit too, and how much later the next one committed last;
+    None if no member differs clearly.
     """
     lag = history.lag
     newest_ms = int(lag.commit_ms.max(initial=0))

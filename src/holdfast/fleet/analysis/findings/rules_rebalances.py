@@ -281,12 +281,7 @@ def _by_what_moves_cost(history: GroupHistory, restart_s: float) -> tuple[bool, 
 def _for_restarts(history: GroupHistory, delayed: str, *, is_dear: bool) -> str:
     """Return a command for a group whose members restart.
 
-    Parameters
-    ----------
-    delayed : str
-        The command for a group with a delay, or for one that needs a delay.
-        is_dear : bool
-            Whether a move costs enough to need a delay.
+    It is ``delayed`` for a group with a delay, or if a move is dear enough to need one.
     """
     if not history.kind.takes_assignors:
         return show_rebalances(history)

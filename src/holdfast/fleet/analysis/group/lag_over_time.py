@@ -64,14 +64,10 @@ def read_readings(
     until_ms: int | None,
     groups: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return rows of ``lag_history`` in a time range, in one resolution.
+    """Return rows of ``lag_history`` of some groups, or of all, in one resolution.
 
-    Parameters
-    ----------
-    since_ms, until_ms : int, optional
-        First and last moment in UTC milliseconds; None for no limit.
-    groups : sequence of str, optional
-        By default all groups.
+    ``since_ms`` and ``until_ms`` are the first and last moment in UTC milliseconds; None for no
+    limit.
     """
     most = FLEET_READINGS if groups is None else MOST_READINGS
     span = _Range.of(tables, since_ms, until_ms, most)
@@ -89,12 +85,7 @@ def readings_of(
 ) -> tuple[pa.Table, LagOverTime | None]:
     """Return the readings of some groups, and the lag of all groups together if these are more.
 
-    Of other groups no reading stays in memory.
-
-    Parameters
-    ----------
-    since_ms, until_ms
-        As of :func:`read_readings`.
+    Of other groups no reading stays in memory. The time range is as of :func:`read_readings`.
     """
     if len(groups) <= GROUPS_AT_ONCE:
         return read_readings(tables, since_ms, until_ms, groups), None
@@ -117,12 +108,10 @@ def lag_of_groups(
 ) -> tuple[I64, LagOverTime]:
     """Return the last lag of each group in each part of a time range, and that of all together.
 
+    The time range is as of :func:`read_readings`; ``names`` are sorted.
+
     Parameters
     ----------
-    since_ms, until_ms
-        As of :func:`read_readings`.
-    names : sequence of str
-        Groups, sorted.
     parts : (int, int, int)
         Begin and end in UTC milliseconds, and the number of parts.
 

@@ -46,13 +46,7 @@ class PresentMember:
 def present_members(
     history: GroupHistory, awaited: Collection[str] = ()
 ) -> tuple[PresentMember, ...]:
-    """Return the present members: awaited ones first, then those with the greatest lag.
-
-    Parameters
-    ----------
-    awaited : collection of str
-        Ids of the members that the group's rebalance waits for.
-    """
+    """Return the present members: the awaited ones first, then those with the greatest lag."""
     known = {
         history.members[history.presence.member[row]]: _recorded(history, int(row))
         for row in np.flatnonzero(history.members_now)

@@ -138,16 +138,9 @@ Rows = Sequence[tuple[str, Sequence[str]]]
 
 
 def charts(lag: LagOverTime, rebalances_ms: I64, begin_ms: int, end_ms: int) -> Markup:
-    """Draw the lag in records and in time, and the rebalances.
+    """Draw the lag in records and in time, and the rebalances, between two moments.
 
-    Parameters
-    ----------
-    lag : LagOverTime
-        Without two readings it is not drawn: one is no development.
-    rebalances_ms : int64[n]
-        Moments of the rebalances in UTC milliseconds.
-    begin_ms, end_ms : int
-        The time that is shown; it has every reading.
+    A lag without two readings is not drawn: one is no development.
     """
     shown = ShownTime(
         begin_ms=begin_ms, end_ms=max(end_ms, begin_ms + 1000, *lag.at_ms[-1:].tolist())
@@ -169,13 +162,7 @@ def charts(lag: LagOverTime, rebalances_ms: I64, begin_ms: int, end_ms: int) -> 
 def line_chart(
     title: str, at_ms: I64, lines: Sequence[Line], shown: ShownTime, unit: Unit
 ) -> Markup:
-    """Draw lines over time.
-
-    Parameters
-    ----------
-    at_ms : int64[n]
-        Moments, ascending, in UTC milliseconds.
-    """
+    """Draw lines over time; ``at_ms`` are their moments, ascending, in UTC milliseconds."""
     known = [line.values[~np.isnan(line.values)] for line in lines]
     most = max((float(values.max(initial=0.0)) for values in known), default=0.0)
     top, gaps, x = _top(most, unit), _gaps(at_ms), shown.share(at_ms) * UNITS

@@ -115,15 +115,9 @@ class GroupIndex:
 def read_index(tables: Tables, within: TimeRange = ALL) -> GroupIndex:
     """Return the index of all groups, with the rebalances of a time range.
 
-    Parameters
-    ----------
-    tables : Tables
-        Rows of events up to the end of the range.
-
-    Notes
-    -----
-    Cost: that of :func:`~holdfast.fleet.analysis.group.overview.overview`, and one pass over
-    ``rebalances`` and ``lag``, in parts (:meth:`~holdfast.fleet.tables.reading.Tables.parts`).
+    The tables have events up to the end of the range. Cost: that of
+    :func:`~holdfast.fleet.analysis.group.overview.overview`, and one pass over ``rebalances`` and
+    ``lag``, in parts.
     """
     names, covered = tables.groups, _covered(tables, within)
     since_ms = NEVER if within.from_ms is None else within.from_ms
