@@ -8,12 +8,16 @@ from holdfast.core.machine.coordinator.coordinator import Coordinator
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
     Append,
-    CommitDone,
     CoordinatorOptions,
     Received,
     SendCommit,
 )
-from holdfast.core.machine.events import HeartbeatAnswered, JoinAnswered, LeaveAnswered
+from holdfast.core.machine.events import (
+    CommitAnswered,
+    HeartbeatAnswered,
+    JoinAnswered,
+    LeaveAnswered,
+)
 from holdfast.core.machine.states import GroupState
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
@@ -123,7 +127,7 @@ class Group:
             "offsets": ((("t", 0), offset),),
         }
         (answer,) = self(client, SendCommit(**(values | fields)))
-        assert isinstance(answer, CommitDone)
+        assert isinstance(answer, CommitAnswered)
         return answer.error
 
     def last(self, client: str, kind=JoinAnswered):

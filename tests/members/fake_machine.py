@@ -63,9 +63,6 @@ class Notes:
     def drop(self, resources, lost):
         self.notes.append(f"drop, {len(lost)} told")
 
-    def take_over(self, resources, term):
-        self.notes.append(f"start term {term}")
-
     def call(self, call, resources, done):
         self.notes.append(call.value)
         done("OSError: no" if call is ListenerCall.LOST else None)

@@ -231,7 +231,6 @@ class Member:
         self._n_terms += 1
         self._terms |= dict.fromkeys(partitions, self._n_terms)
         self.stand(max(self.generation, 0) + 1)
-        self.session.take_over(partitions, self._n_terms)
         self.call(ListenerCall.ASSIGNED, *partitions)
 
     def lose(self, *partitions):
@@ -285,7 +284,7 @@ class FakeAdapter:
         self._listeners = listeners
         self.session = None
         self.client = None
-        self.start_positions = SimpleNamespace(start_known=lambda _: None)
+        self.start_positions = SimpleNamespace(start_known=lambda: None)
         self.calls = []
         self.batches = []
         self.at = {}

@@ -17,8 +17,8 @@ from tests.live.waiting import until
 from holdfast.cluster.kafka_python_repairs import mend_connects
 from holdfast.errors import ConfigError
 from holdfast.kafka import KafkaConsumer
+from holdfast.members.clients.drop_in import servers
 from holdfast.members.clients.kafka import coordinator
-from holdfast.members.clients.keywords import servers
 
 NOWHERE = "127.0.0.1:1"
 KINDS = pytest.mark.parametrize("kind", [kafka.KafkaConsumer, KafkaConsumer])

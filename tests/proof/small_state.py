@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from tests.proof.rules.commits import DeliveredBatch
 
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.coordinator.group_messages import CommitDone, GroupMember, SendCommit
+from holdfast.core.machine.coordinator.group_messages import GroupMember, SendCommit
 from holdfast.core.machine.states import GroupState
 from holdfast.core.model.partitions import Resource
 
@@ -32,7 +32,7 @@ KIND_OF: dict[type, str] = {
     actions.SendLeave: "leave",
     events.LeaveAnswered: "leave",
     SendCommit: "commit",
-    CommitDone: "commit",
+    events.CommitAnswered: "commit",
 }
 """Request and response -> kind of request."""
 
@@ -113,7 +113,7 @@ class NodeFacts:
 
     def waits_for(self, body: Any) -> bool:
         """Return whether an answer is awaited; no other one can change anything, now or later."""
-        if isinstance(body, CommitDone):
+        if isinstance(body, events.CommitAnswered):
             return bool(body.request == self.commits)
         return body.request in self.awaits
 

@@ -54,7 +54,6 @@ from holdfast.core.machine import actions, events
 from holdfast.core.machine.coordinator.coordinator import Coordinator
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
-    CommitDone,
     CoordinatorOptions,
     Received,
     SendCommit,
@@ -219,8 +218,6 @@ class SmallWorld:
         found = self._effects.get(key)
         if found is None:
             what = self.messages.values[event].body if isinstance(event, int) else event
-            if isinstance(what, CommitDone):
-                what = events.CommitAnswered(what.request, what.error)
             found = self._effects[key] = self._react(i, node, what)
         return found
 
@@ -493,7 +490,7 @@ class SmallWorld:
         """Lose a message; the member that awaits the answer gets an event of failure."""
         state = without(state, message)
         member, _, body, _ = self.messages.values[message]
-        if isinstance(body, SendCommit | CommitDone):
+        if isinstance(body, SendCommit | events.CommitAnswered):
             return self.notify(state, member, events.CommitAnswered(body.request, -1))
         return self.notify(state, member, events.RequestFailed(body.request))
 

@@ -168,22 +168,13 @@ def make_lists(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class DecodedRows:
-    """Successive rows of a table, whose columns are decoded once for all of its rows.
+    """Successive rows of a table, whose columns are decoded once for all of its rows."""
 
-    Parameters
-    ----------
-    table : Table
-        The whole table.
-    low, high : int
-        First of the rows, and the row behind the last one.
-    decoded : dict
-        Columns of the whole table that were decoded before.
-    """
-
-    table: pa.Table
+    table: pa.Table  # the whole table
+    # ``low``, ``high``: first of the rows, and the row behind the last one.
     low: int
     high: int
-    decoded: dict[tuple[object, ...], Any]
+    decoded: dict[tuple[object, ...], Any]  # columns of the whole table that were decoded before
 
     @classmethod
     def of(cls, table: pa.Table) -> DecodedRows:
@@ -278,17 +269,10 @@ class DecodedRows:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GroupedTable:
-    """A table with the row range of each group.
+    """A table with the row range of each group."""
 
-    Parameters
-    ----------
-    rows : Table
-        Sorted by group; within a group, rows keep the order that they had.
-    bounds : mapping of str to (int, int)
-        First row of each group and the row behind its last one; groups are sorted.
-    """
-
-    rows: pa.Table
+    rows: pa.Table  # sorted by group; within a group, rows keep the order that they had
+    # First row of each group and the row behind its last one; groups are sorted.
     bounds: Mapping[str, tuple[int, int]]
     decoded: dict[tuple[object, ...], Any] = field(default_factory=dict)
 

@@ -44,7 +44,7 @@ from holdfast.members.config.policy import check_leave, worker_assignors
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics
 from holdfast.members.resources.attempts import Resource, ResourceState
-from holdfast.members.resources.supervisor import Run, Supervisor, supervise
+from holdfast.members.resources.supervisor import Run, Supervisor
 from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals
 from holdfast.members.runtime.lags import LagSource
 from holdfast.members.runtime.leader_planner import LeaderPlanner
@@ -139,7 +139,7 @@ class Worker:
         self._resources = declared = DeclaredResources(resources, version)
         log = MemberLog(settings)
         name = f"holdfast-{settings['group.id']}-{settings['client.id']}"
-        self._supervisor = supervise(settings, run, listener, log, name)
+        self._supervisor = Supervisor(settings, run, listener, log, name)
         self.assignors = assignors = tuple(
             replace(a, report=lambda: declared.report, failed=self._supervisor.report)
             if isinstance(a, DesignAssignor)
@@ -328,15 +328,7 @@ class Worker:
 
 
 class WorkerSession:
-    """The session of one worker.
-
-    Parameters
-    ----------
-    resources : DeclaredResources
-        The kinds and counts that its group shares.
-    supervisor : Supervisor
-        Begins and ends the work.
-    """
+    """The session of one worker: the supervisor begins and ends the work on its resources."""
 
     def __init__(
         self,
@@ -402,9 +394,6 @@ class WorkerSession:
         """Report ``resources`` as drained: nothing is in flight besides the work itself."""
         drained()
 
-    def take_over(self, resources: tuple[Pair, ...], term: int) -> None:
-        """Do nothing: the work has begun already."""
-
     def drop(self, resources: tuple[Pair, ...], lost: tuple[Pair, ...]) -> None:
         """Notify the work that another worker may have begun."""
         self.supervisor.drop(resources)
@@ -437,6 +426,3 @@ class WorkerSession:
         """Wait for work that has to end, until the deadline of the close."""
         if self._is_ending:  # else a start has failed, and the next one may succeed
             self.supervisor.close(max(0.0, self._deadline - time.monotonic()))
-
-    def close(self) -> None:
-        """Do nothing: the supervisor has ended."""

@@ -49,16 +49,6 @@ class SimulatedConsumer:
     reported: frozenset[Resource] = frozenset()  # owned, in its last heartbeat
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunTotals:
-    """The measurements of a run."""
-
-    ownership_log: OwnershipLog
-    rounds: int
-    balance_ms: int
-    bytes_per_round: int
-
-
 class Group848:
     """The group and its broker in one."""
 
@@ -230,13 +220,21 @@ class Group848:
                 return
             self.clock.run(self.clock.now_ms + 500)
 
-    def bounce(self, slot: int, *, crash: bool) -> None:
-        """End a process, start it again, wait until it has work."""
-        member = self.members[slot]
+    def rebuilt(self) -> None:
+        """Wait until all state is rebuilt."""
+        self.clock.run(max([self.clock.now_ms, *(m.rebuilt_ms for m in self.members.values())]))
+
+    def end(self, slot: int, *, crash: bool) -> None:
+        """End a process by a crash or cleanly."""
         if crash:
             self.crash(slot)
         else:
             self.stop(slot)
+
+    def bounce(self, slot: int, *, crash: bool) -> None:
+        """End a process, start it again, wait until it has work."""
+        member = self.members[slot]
+        self.end(slot, crash=crash)
         self.clock.run(self.clock.now_ms + self.costs.revoke_ms + self.costs.restart_ms)
         back = self.start(slot)
         for _ in range(10_000):
@@ -256,73 +254,7 @@ class Group848:
             self.settle()
             self.clock.run(self.clock.now_ms + self.costs.pause_ms)
             for slot in old:
-                (self.crash if crash else self.stop)(slot)
-
-
-def run_kip848(
-    scenario: str,
-    *,
-    members: int,
-    partitions: int,
-    costs: Costs,
-    seed: int,
-    crash: bool,
-    steps: int,
-    timeline: bool = False,
-) -> RunTotals:
-    """Play a scenario with this model.
-
-    Parameters
-    ----------
-    crash : bool
-        Whether bounces and scaling down are crashes rather than clean stops.
-    steps : int
-        Number of members that scale or die.
-    timeline : bool
-        Whether the ownership log keeps the owner of every resource over time.
-    """
-    group = Group848({"topic": partitions}, costs, seed)
-    group.ownership_log.timeline = [] if timeline else None
-    clock = group.clock
-    for slot in range(members):
-        group.start(slot)
-        clock.run(clock.now_ms + 1000 // members)
-    begin_ms = epoch = size = 0
-    if scenario != "first-start":
-        group.settle()
-        clock.run(max([clock.now_ms, *(m.rebuilt_ms for m in group.members.values())]))
-        begin_ms, epoch, size = clock.now_ms, group.epoch, group.bytes
-        group.ownership_log.begin(begin_ms)
-    last = members - 1
-    if scenario == "surge":
-        group.surge(steps, crash=crash)
-    if scenario == "rolling-bounce":
-        for slot in range(members):
-            group.bounce(slot, crash=crash)
-    for step in range(steps):
-        if scenario == "process-death":
-            slot = last - step % members
-            group.crash(slot)
-            clock.run(clock.now_ms + costs.restart_ms)
-            group.start(slot)
-            group.settle()
-        elif scenario == "scale-up":
-            group.start(members + step)
-        elif scenario == "scale-down":
-            end = group.crash if crash else group.stop
-            end(last - step)
-    clock.run(clock.now_ms + (costs.session_ms if crash else costs.revoke_ms))
-    group.settle()
-    balance_ms = max(0, group.changed_ms - begin_ms)
-    clock.run(max([clock.now_ms, *(m.rebuilt_ms for m in group.members.values())]))
-    group.ownership_log.finish(clock.now_ms)
-    rounds = group.epoch - epoch
-    return RunTotals(
-        ownership_log=group.ownership_log,
-        rounds=rounds,
-        balance_ms=balance_ms,
-        bytes_per_round=(group.bytes - size) // max(1, rounds),
-    )
+                self.end(slot, crash=crash)
 
 
 def _size_bytes(count: int) -> int:

@@ -26,7 +26,7 @@ from holdfast.core.machine.states import MemberState
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError, PlanError
 from holdfast.sim import BASELINES
-from holdfast.sim.kip848 import run_kip848
+from holdfast.sim.kip848 import Group848
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.ownership_log import Ownership, OwnershipLog, Violation
 from holdfast.sim.world.process import Process, all_quiescent
@@ -423,25 +423,59 @@ def simulate(
 
 
 def _kip848(setup: Setup) -> Report:
-    done = run_kip848(
-        setup.scenario,
-        members=setup.members,
-        partitions=setup.partitions,
-        costs=setup.costs,
-        seed=setup.seed,
-        crash=setup.crash,
-        steps=setup.steps,
-        timeline=setup.timeline,
-    )
+    """Play the scenario with the baseline's model."""
+    group = Group848({"topic": setup.partitions}, setup.costs, setup.seed)
+    ownership_log, clock = group.ownership_log, group.clock
+    ownership_log.timeline = [] if setup.timeline else None
+    for slot in range(setup.members):
+        group.start(slot)
+        clock.run(clock.now_ms + 1000 // setup.members)
+    begin_ms = epoch = size = 0
+    if setup.scenario != "first-start":
+        group.settle()
+        group.rebuilt()
+        begin_ms, epoch, size = clock.now_ms, group.epoch, group.bytes
+        ownership_log.begin(begin_ms)
+    _play_kip848(group, setup)
+    clock.run(clock.now_ms + (setup.costs.session_ms if setup.crash else setup.costs.revoke_ms))
+    group.settle()
+    ended_ms = group.changed_ms
+    group.rebuilt()
+    ownership_log.finish(clock.now_ms)
+    rounds = group.epoch - epoch
     return _report(
         setup,
-        done.ownership_log,
+        ownership_log,
         partitions=setup.partitions,
-        rounds=done.rounds,
-        balance_ms=done.balance_ms,
-        bytes_per_round=done.bytes_per_round,
+        rounds=rounds,
+        balance_ms=max(0, ended_ms - begin_ms),
+        bytes_per_round=(group.bytes - size) // max(1, rounds),
         largest_round_bytes=0,
     )
+
+
+def _play_kip848(group: Group848, setup: Setup) -> None:
+    match setup.scenario:
+        case "surge":
+            group.surge(setup.steps, crash=setup.crash)
+        case "rolling-bounce":
+            for slot in range(setup.members):
+                group.bounce(slot, crash=setup.crash)
+        case "process-death":
+            for step in range(setup.steps):
+                slot = setup.members - 1 - step % setup.members
+                group.crash(slot)
+                group.clock.run(group.clock.now_ms + setup.costs.restart_ms)
+                group.start(slot)
+                group.settle()
+        case "scale-up":
+            for step in range(setup.steps):
+                group.start(setup.members + step)
+        case "scale-down":
+            for step in range(setup.steps):
+                group.end(setup.members - 1 - step, crash=setup.crash)
+        case _:
+            pass  # a first start is over when all have started
 
 
 def _report(

@@ -20,8 +20,8 @@ from tests.proof.rules.commits import DeliveredBatch, check_commits
 from tests.proof.rules.running import RunningRules
 
 from holdfast.core.machine import actions
-from holdfast.core.machine.coordinator.group_messages import CommitDone, SendCommit
-from holdfast.core.machine.events import AssignmentComputed
+from holdfast.core.machine.coordinator.group_messages import SendCommit
+from holdfast.core.machine.events import AssignmentComputed, CommitAnswered
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.sim import scenarios
@@ -124,7 +124,7 @@ class Attached:
         def respond_and_note(entry: tuple[Process, Any]) -> None:
             process, response = entry
             last = self.commits.get(process.client)
-            if isinstance(response, CommitDone) and response.request == last:
+            if isinstance(response, CommitAnswered) and response.request == last:
                 self.answered.add(process.client)
             respond(entry)
             self._end_commits(process)

@@ -15,8 +15,8 @@ from tests.proof.rules.attached import CheckedWorld
 from tests.proof.rules.seen import SeenRound, see
 
 from holdfast.core.machine.actions import ComputeAssignment
-from holdfast.core.machine.coordinator.group_messages import Answer, CommitDone, SendCommit
-from holdfast.core.machine.events import AssignmentComputed
+from holdfast.core.machine.coordinator.group_messages import Answer, SendCommit
+from holdfast.core.machine.events import AssignmentComputed, CommitAnswered
 from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
@@ -317,7 +317,7 @@ def refuse_commits(w: InstrumentedWorld, slot: int, error: int, times: int) -> l
     def refusing(process: Process, message: Any, go: Callable[..., None]) -> None:
         if isinstance(message, SendCommit) and process.slot == slot and len(refused) < times:
             refused.append(message)
-            refusal = CommitDone(message.request, error)
+            refusal = CommitAnswered(message.request, error)
             w.application.requests.respond((process, refusal))
         else:
             go()

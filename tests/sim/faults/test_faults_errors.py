@@ -24,8 +24,9 @@ from holdfast.core.machine.codes import (
     ErrorCode,
     describe,
 )
-from holdfast.core.machine.coordinator.group_messages import CommitDone, SendCommit
+from holdfast.core.machine.coordinator.group_messages import SendCommit
 from holdfast.core.machine.events import (
+    CommitAnswered,
     HeartbeatAnswered,
     JoinAnswered,
     LeaveAnswered,
@@ -57,7 +58,7 @@ def answer_of(message: Any, error: int) -> Any:
             return LeaveAnswered(message.request, error)
         case _:
             assert isinstance(message, SendCommit)
-            return CommitDone(message.request, error)
+            return CommitAnswered(message.request, error)
 
 
 class Refusing:

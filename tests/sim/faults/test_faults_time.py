@@ -31,11 +31,15 @@ from holdfast.core.machine.actions import ComputeAssignment, SendLeave
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
-    CommitDone,
     Received,
     SendCommit,
 )
-from holdfast.core.machine.events import AssignmentComputed, Polled, RejoinRequested
+from holdfast.core.machine.events import (
+    AssignmentComputed,
+    CommitAnswered,
+    Polled,
+    RejoinRequested,
+)
 from holdfast.core.machine.member.member_data import NO_REQUEST
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import ENDED
@@ -224,7 +228,7 @@ def test_53_revoking_takes_longer_than_allowed() -> None:
     )
     late = replace(_late_commit(process, revoked), generation=generation, member_id=old)
     (answer,) = group.step(w.now_ms, Received(process.client, late))
-    fenced = CommitDone(0, ErrorCode.UNKNOWN_MEMBER_ID)
+    fenced = CommitAnswered(0, ErrorCode.UNKNOWN_MEMBER_ID)
     refused = isinstance(answer, Answer) and answer.response == fenced
     assert refused, "a commit of it is refused"
 
@@ -263,7 +267,7 @@ def test_55_a_commit_after_the_revocation() -> None:
     terms = {r: w.terms[process.client, r] for r in member.owned}
     assert member.terms == terms, "owned resources may be committed, and no revoked ones"
     (answer,) = group.step(w.now_ms, Received(process.client, _late_commit(process, revoked)))
-    refused = isinstance(answer, Answer) and answer.response == CommitDone(
+    refused = isinstance(answer, Answer) and answer.response == CommitAnswered(
         0, ErrorCode.ILLEGAL_GENERATION
     )
     assert refused, "the coordinator refuses a commit of the old generation"

@@ -183,9 +183,12 @@ class ListenerReturned:
 
 @dataclass(frozen=True, slots=True)
 class CommitAnswered:
-    """A commit that the member requested is answered; error -1 means that no answer came."""
+    """A commit is answered; error -1 means that no answer came.
 
-    token: int
+    ``request`` is the token of the action ``Commit``.
+    """
+
+    request: int
     error: int = 0
 
 

@@ -59,10 +59,7 @@ class When(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KindPolicy:
-    """Settings that differ for the resources of one kind of a worker; None: as for the others.
-
-    References: Incremental Cooperative Rebalancing, "Benefits" (connectors and tasks).
-    """
+    """Settings that differ for the resources of one kind of a worker; None: as for the others."""
 
     # Under SIMPLE nothing of the kind waits, under INCREMENTAL it moves in batches.
     design: Design | None = None

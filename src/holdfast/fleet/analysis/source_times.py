@@ -77,25 +77,14 @@ def refused_text(refused: Mapping[str, str], n: int) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Age:
-    """Age of tables.
+    """Age of tables."""
 
-    Parameters
-    ----------
-    seconds : float
-        Seconds since log ends were read, for tables that ``watch`` updates; 0 for others.
-    look_every_s : float
-        Poll interval of ``watch``; 0 if it runs once.
-    started_with : tuple of str
-        Options with which ``watch`` was started, without its folder and interval; empty if
-        unknown.
-    is_updated : bool
-        Whether ``watch`` updates the tables; all others are fixed.
-    """
-
+    # Seconds since log ends were read, for tables that ``watch`` updates; 0 for others.
     seconds: float = 0.0
-    look_every_s: float = 0.0
+    look_every_s: float = 0.0  # poll interval of ``watch``; 0 if it runs once
+    # Options with which ``watch`` was started, without its folder and interval; empty if unknown.
     started_with: tuple[str, ...] = ()
-    is_updated: bool = False
+    is_updated: bool = False  # whether ``watch`` updates the tables; all others are fixed
 
 
 NOT_UPDATED = Age()

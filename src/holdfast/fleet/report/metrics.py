@@ -38,11 +38,8 @@ from holdfast.fleet.analysis.findings.stored import StoredFindings, finding_rows
 from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.analysis.group.live import LiveGroup
 from holdfast.fleet.analysis.group.overview import (
-    assignment_index,
-    first_and_last,
     group_sums,
     owned_partitions,
-    texts_at,
     values_at,
 )
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
@@ -220,13 +217,10 @@ def shown_metrics(*, client_ids: bool) -> Mapping[str, Metric]:
 def exposition(
     tables: Tables, examinations: Iterable[Examination], *, client_ids: bool = False
 ) -> str:
-    """Return the text of ``/metrics``: lag from the tables, the rest from one examination a group.
+    """Return the text of ``/metrics``: samples of the tables, and findings of examinations.
 
-    Parameters
-    ----------
-    client_ids : bool
-        Label the lag of a partition with the client id of its owner, empty without one. A new
-        owner starts a new series.
+    With ``client_ids`` the lag of a partition is labelled with the client id of its owner, empty
+    without one: a new owner starts a new series.
     """
     samples = Samples(shown_metrics(client_ids=client_ids).values())
     samples.add_all(table_samples(tables))
@@ -304,15 +298,16 @@ class _Present:
     """Columns about the last generation of each group."""
 
     def __init__(self, some: SomeGroups, rows: DecodedRows, of: I64, settled: Settlements):
-        _, self.last = first_and_last(settled, len(some.groups))
+        _, self.last = settled.first_and_last(len(some.groups))
         self.n_members, self.number, self.at_ms = (
             values_at(column, self.last).tolist()
             for column in (settled.n_members, settled.number, settled.at_ms)
         )
-        self.state = texts_at(rows, "state", settled, self.last, "")
+        self.state = settled.texts("state", self.last, "")
         self.kind = _kinds(rows, of, len(self.last))
-        index = assignment_index(some, settled)
-        is_now = (index >= 0) & (index == self.last[some.rows("assignments")[1]])
+        assignments, of_assignment = some.rows("assignments")
+        index = settled.of_rows(assignments, of_assignment)
+        is_now = (index >= 0) & (index == self.last[of_assignment])
         self.unowned = owned_partitions(some, index >= 0) - owned_partitions(some, is_now)
         self.roles = _roles(some, is_now)
 

@@ -1,8 +1,8 @@
 """Consumers of other clients over a member of holdfast: a program changes one import.
 
-Calls, records, errors and positions stay those of the client. ``drop_in`` is what the public module
-of a client has besides its consumers, ``keywords`` is shared by aiokafka and
-kafka-python, and ``client_assignor`` by the assignors for the clients' own consumers.
+Calls, records, errors and positions stay those of the client. ``drop_in`` is what the consumers of
+a client share besides their member, and ``client_assignor`` is shared by the assignors for the
+clients' own consumers.
 
 =============== ======================================================================
 ``librdkafka/`` librdkafka for ``holdfast.Consumer`` and ``holdfast.confluent``

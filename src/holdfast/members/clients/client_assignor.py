@@ -22,15 +22,7 @@ log = logging.getLogger(__name__)
 
 
 class ClientAssignor:
-    """An assignor of holdfast, and its leader's round.
-
-    Attributes
-    ----------
-    protocol : Assignor
-        Writes subscriptions, plans rounds and reads assignments.
-    lag_source : TimedLagSource or None
-        The lag source; a drop-in that gets this object uses the same one.
-    """
+    """An assignor of holdfast, and its leader's round; a drop-in uses the same lag source."""
 
     without_plan: ClassVar[str] = "members keep what they have"
 

@@ -1,8 +1,13 @@
-"""What a drop-in has besides its consumers: the client's names and errors, ``install()``.
+"""What the drop-ins share: a client's names and errors, its keywords, ``install()``.
 
 **Rules.** A program changes the module in its import, so every public name of the client exists:
 holdfast's where it has one, else the client's. A consumer class of the client that holdfast does
 not replace is not forwarded: every consumer of a drop-in is a member of holdfast.
+
+A keyword of the client keeps its meaning. Keywords of holdfast begin with ``holdfast_`` and are the
+``holdfast.*`` keys with underscores; :data:`DELAY` and Kafka's keys of logins that the clients lack
+(:data:`LOGINS`) are the only other ones. A key that a drop-in cannot honour is refused
+(:data:`NOT_OURS`).
 
 ``install()`` is for a program whose framework makes the consumer. Every loaded module that has the
 client's class as a global gets holdfast's, under the same name. Modules of holdfast keep the
@@ -18,23 +23,64 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from holdfast.errors import RemoteProtocolError, SourceError
+from holdfast.cluster import aws, credentials, kerberos
+from holdfast.cluster.client_configs import ssl_context
+from holdfast.cluster.settings import ConnectionSettings
+from holdfast.errors import ConfigError, RemoteProtocolError, SourceError
+from holdfast.members.config.client_keys import RESETS
+from holdfast.members.config.settings import Settings
+
+_PORT = 9092
+_IN_TEXTS = ("holdfast.drain.timeout.ms", "holdfast.location")  # named in texts of a member
+DELAY = "scheduled_rebalance_max_delay_ms"
+SAME = {
+    "group_id": "group.id",
+    "group_instance_id": "group.instance.id",
+    "client_id": "client.id",
+    "client_rack": "client.rack",
+    "session_timeout_ms": "session.timeout.ms",
+    "heartbeat_interval_ms": "heartbeat.interval.ms",
+    "max_poll_interval_ms": "max.poll.interval.ms",
+    "enable_auto_commit": "enable.auto.commit",
+    "metadata_max_age_ms": "metadata.max.age.ms",
+    "request_timeout_ms": "request.timeout.ms",
+    "retry_backoff_ms": "retry.backoff.ms",
+    "isolation_level": "isolation.level",
+}
+"""Keyword of both clients -> key of the member."""
+
+NOT_OURS = {
+    "holdfast.handle.signals": "as with the original, the program handles SIGTERM and closes",
+}
+"""Keys of ``holdfast.Consumer`` that no drop-in can honour, and the reasons."""
+
+LOGINS = (
+    *("sasl_oauthbearer_", "sasl_jaas_config", "sasl_login_", "sasl_client_callback_"),
+    *("ssl_keystore_", "ssl_truststore_", "ssl_key_password", "https_ca_location"),
+    *("sasl_kerberos_keytab", "sasl_kerberos_principal", "sasl_kerberos_kinit_"),
+    *("holdfast_oauth_token_provider", "holdfast_aws_region"),
+)
+"""Beginnings of keywords: keys of a login, with underscores, that become keywords of the client."""
+
+_NO_LOGIN = {kerberos.SERVICE: "kafka", kerberos.KEYTAB: None, kerberos.PRINCIPAL: None}
+_SERVICE = "sasl_kerberos_service_name"
+_LOGIN_WORDS = {
+    "sasl.mechanism": "sasl_mechanism",
+    "sasl.username": "sasl_plain_username",
+    "sasl.password": "sasl_plain_password",
+}
 
 
 def module_attribute(module: str, name: str, late: Mapping[str, str], client: ModuleType) -> Any:
     """Return the object of a drop-in's ``module`` for a name that is not a global.
 
-    Parameters
-    ----------
-    late : mapping of str to str
-        Names of holdfast that are imported on first use: each as ``module:name``.
-    client : module
-        The client.
+    Names in ``late`` are holdfast's, each imported on first use from its ``module:name``.
 
     Raises
     ------
@@ -58,11 +104,8 @@ def module_attribute(module: str, name: str, late: Mapping[str, str], client: Mo
 class ClassReplacement:
     """Replaced classes, and options that override those of every consumer of a group.
 
-    Parameters
-    ----------
-    policy, strategy : str
-        Names of the options that choose a policy and assignors: an installed policy drops the
-        assignors that a framework names by default.
+    If the option ``policy`` is installed, the assignors that a framework names by default, the
+    option ``strategy``, are dropped.
     """
 
     def __init__(self, *, policy: str, strategy: str):
@@ -85,19 +128,8 @@ class ClassReplacement:
     ) -> Callable[[], None]:
         """Replace classes in every loaded module, and the previously installed options.
 
-        Parameters
-        ----------
-        ours : mapping of type to type
-            The client's class -> holdfast's class.
-        options : mapping of str to object
-            Options for every later consumer.
-        keeps_original : callable, optional
-            Takes the name of a module; True if the module needs the originals.
-
-        Returns
-        -------
-        callable
-            Restores everything; a second call does nothing.
+        ``ours`` maps a client's class to holdfast's. A module for whose name ``keeps_original`` is
+        True keeps the originals. The returned function restores everything.
 
         Warns
         -----
@@ -170,3 +202,131 @@ def of_connection(classes: Any, error: BaseException) -> Any:
     if type(found) is classes.KafkaError:
         return classes.KafkaConnectionError(str(error))
     return found
+
+
+def with_login(
+    options: Mapping[str, Any], tokens: Callable[[Callable[[], Any]], Any]
+) -> dict[str, Any]:
+    """Return keywords of a client, with those of :data:`LOGINS` in the client's own words.
+
+    ``tokens`` makes the client's token provider of one of :mod:`holdfast.cluster.tokens`.
+
+    Raises
+    ------
+    ConfigError
+        For a login that cannot be honoured.
+    """
+    given = {
+        word.replace("_", "."): one for word, one in options.items() if word.startswith(LOGINS)
+    }
+    mechanism = options.get("sasl_mechanism")
+    if not given and mechanism != aws.MECHANISM:
+        return dict(options)
+    more = {
+        "bootstrap.servers": options.get("bootstrap_servers"),
+        "security.protocol": options.get("security_protocol"),
+        kerberos.SERVICE: options.get(_SERVICE),
+    }
+    found = credentials.normal({**more, "sasl.mechanism": mechanism, **given})
+    result = {word: one for word, one in options.items() if not word.startswith(LOGINS)}
+    result |= {word: found[key] for key, word in _LOGIN_WORDS.items() if key in found}
+    if (provide := found.get(credentials.PROVIDER)) is not None:
+        result["sasl_oauth_token_provider"] = tokens(provide)  # type: ignore[arg-type]
+    if found.get("sasl.mechanism") == kerberos.MECHANISM:
+        result[_SERVICE] = kerberos.service_of({**_NO_LOGIN, **found})
+        kerberos.use_in_kafka_python()
+    if tls := {key: one for key, one in found.items() if key.startswith("ssl.")}:
+        base = {"bootstrap.servers": "-", "security.protocol": "SSL"}
+        result["ssl_context"] = ssl_context(ConnectionSettings.of({**base, **tls}))
+    return result
+
+
+def is_ours(keyword: str) -> bool:
+    """Return whether a keyword is one of holdfast, which neither client has."""
+    return keyword.startswith("holdfast_") or keyword == DELAY
+
+
+def settings_of(
+    options: Mapping[str, Any],
+    ours: Mapping[str, Any],
+    strategies: Iterable[Any] | None,
+    *,
+    same: Mapping[str, str],
+    assignor_of: Callable[[Any], Any],
+    more: Mapping[str, Any] = {},
+) -> Settings:
+    """Return the member's settings.
+
+    Parameters
+    ----------
+    options, ours : mapping of str to object
+        The client's keywords, all of them, and those of :func:`is_ours`.
+    strategies : iterable or None
+        ``partition_assignment_strategy``; None if only a policy is named. ``assignor_of`` converts
+        an element to a name or an assignor of holdfast.
+    same : mapping of str to str
+        Keyword of the client -> key of the member.
+    more : mapping of str to object
+        More keys of the member; a keyword of holdfast overrides them.
+
+    Raises
+    ------
+    ConfigError
+        For a keyword that is unknown, out of range, or in conflict with another.
+    """
+    config: dict[str, Any] = {
+        "bootstrap.servers": servers(options["bootstrap_servers"]),
+        # aiokafka has client_rack since 0.14
+        **{key: options[word] for word, key in same.items() if word in options},
+        "auto.offset.reset": _reset(options["auto_offset_reset"]),
+        **more,
+    }
+    listed = None if strategies is None else list(strategies)
+    if listed is not None:
+        config["partition.assignment.strategy"] = list(map(assignor_of, listed))
+    given = _lag_keys(listed or ()) | _our_keys(ours)
+    named = {key: word for word, key in same.items()}
+    named |= {key: key.replace(".", "_") for key in _IN_TEXTS}
+    return replace(Settings.parse(config | given), user_names=named)
+
+
+def _reset(given: object) -> str:
+    reset = str(given).lower()
+    reset = RESETS.get(reset, reset)
+    return reset if reset in ("earliest", "latest") else "none"
+
+
+def _our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the member's keys for the keywords of :func:`is_ours`."""
+    keys = {word.replace("_", "."): value for word, value in ours.items()}
+    for key in keys.keys() & NOT_OURS.keys():
+        raise ConfigError(f"{key}: {NOT_OURS[key]}")
+    return keys
+
+
+def _lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
+    """Return the member's keys for the lag source of assignors made for the stock client."""
+    sources = [one.lag_source for one in strategies if getattr(one, "lag_source", None) is not None]
+    if any(one.source is not sources[0].source for one in sources):
+        raise ConfigError(
+            "partition_assignment_strategy: its assignors have several lag sources, and a member "
+            "uses one: give it as holdfast_lag_source"
+        )
+    if not sources:
+        return {}
+    one = sources[0]
+    return {"holdfast.lag.source": one.source, "holdfast.lag.timeout.ms": one.timeout_ms}
+
+
+def servers(given: Any) -> list[str]:
+    """Return addresses with a port, from what clients take: a text, a list, or pairs."""
+    parts = filter(str.strip, given.split(",")) if isinstance(given, str) else given
+    return [_server(part if isinstance(part, str) else ":".join(map(str, part))) for part in parts]
+
+
+def _server(given: str) -> str:
+    address = given.strip().rpartition("://")[2]
+    if address.count(":") > 1 and not address.startswith("["):
+        return f"[{address}]:{_PORT}"
+    has_port = ":" in address.rpartition("]")[2]
+    return address if has_port else f"{address}:{_PORT}"

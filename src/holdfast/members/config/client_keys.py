@@ -33,92 +33,83 @@ from holdfast.cluster.settings import (
 from holdfast.errors import ConfigError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class PassedKey:
     """A key that is passed on to the data plane, with the data plane's default."""
 
+    key: str
     parse: Callable[[object], object]  # raises ValueError for an invalid value
-    name: str  # librdkafka's name of the key
-    unit: str = ""  # of its value, "" for none
     text: str  # what it does
+    unit: str = ""  # of its value, "" for none
+    renamed: str = ""  # librdkafka's name of the key, if it has another
+
+    @property
+    def name(self) -> str:
+        """The name of the key in librdkafka."""
+        return self.renamed or self.key
 
 
-def _ms(name: str, text: str) -> PassedKey:
-    return PassedKey(parse=milliseconds(-1), name=name, unit="ms", text=text)
+def _ms(key: str, text: str) -> PassedKey:
+    return PassedKey(key, milliseconds(-1), text, "ms")
 
 
-def _as(name: str, parse: Callable[[object], object], text: str, unit: str = "") -> PassedKey:
-    return PassedKey(parse=parse, name=name, unit=unit, text=text)
-
-
-PASSED: Mapping[str, PassedKey] = {
-    "check.crcs": _as("check.crcs", parse_boolean, "check the checksums of records"),
-    "connections.max.idle.ms": _ms(
+_PASSED = (
+    PassedKey("check.crcs", parse_boolean, "check the checksums of records"),
+    _ms(
         "connections.max.idle.ms",
         "idle time after which a connection is closed; the member's own too",
     ),
-    "allow.auto.create.topics": _as(
+    PassedKey(
         "allow.auto.create.topics", parse_boolean, "whether a look-up of a topic may create it"
     ),
-    "client.dns.lookup": _as(
-        "client.dns.lookup", parse_name, "how a broker's addresses are resolved"
+    PassedKey("client.dns.lookup", parse_name, "how a broker's addresses are resolved"),
+    PassedKey(
+        "receive.buffer.bytes",
+        integer(-1),
+        "size of a socket's buffer",
+        unit="bytes",
+        renamed="socket.receive.buffer.bytes",
     ),
-    "receive.buffer.bytes": _as(
-        "socket.receive.buffer.bytes", integer(-1), "size of a socket's buffer", "bytes"
+    PassedKey(
+        "send.buffer.bytes",
+        integer(-1),
+        "size of a socket's buffer",
+        unit="bytes",
+        renamed="socket.send.buffer.bytes",
     ),
-    "send.buffer.bytes": _as(
-        "socket.send.buffer.bytes", integer(-1), "size of a socket's buffer", "bytes"
+    PassedKey(
+        "receive.message.max.bytes", integer(1_000), "largest answer of a broker", unit="bytes"
     ),
-    "receive.message.max.bytes": _as(
-        "receive.message.max.bytes", integer(1_000), "largest answer of a broker", "bytes"
-    ),
-    "max.in.flight.requests.per.connection": _as(
-        "max.in.flight.requests.per.connection", integer(1), "requests without an answer"
-    ),
-    "socket.connection.setup.timeout.ms": _ms(
-        "socket.connection.setup.timeout.ms", "time limit for a new connection"
-    ),
-    "metadata.recovery.strategy": _as(
-        "metadata.recovery.strategy", parse_name, "what to do if no known broker answers"
-    ),
-    "metadata.recovery.rebootstrap.trigger.ms": _ms(
-        "metadata.recovery.rebootstrap.trigger.ms", "time until bootstrap.servers are used again"
-    ),
-    "enable.metrics.push": _as(
-        "enable.metrics.push", parse_boolean, "metrics to the broker (KIP-714)"
-    ),
-    "queued.min.messages": _as("queued.min.messages", integer(1), "records fetched ahead"),
-    "queued.max.messages.kbytes": _as(
-        "queued.max.messages.kbytes", integer(1), "records fetched ahead", "kB"
-    ),
-    "fetch.queue.backoff.ms": _ms("fetch.queue.backoff.ms", "wait when the queue is full"),
-    "fetch.error.backoff.ms": _ms("fetch.error.backoff.ms", "wait after a failed fetch"),
-    "message.max.bytes": _as("message.max.bytes", integer(1_000), "largest request", "bytes"),
-    "message.copy.max.bytes": _as(
-        "message.copy.max.bytes", integer(0), "largest copied message", "bytes"
-    ),
-    "topic.metadata.refresh.fast.interval.ms": _ms(
+    PassedKey("max.in.flight.requests.per.connection", integer(1), "requests without an answer"),
+    _ms("socket.connection.setup.timeout.ms", "time limit for a new connection"),
+    PassedKey("metadata.recovery.strategy", parse_name, "what to do if no known broker answers"),
+    _ms("metadata.recovery.rebootstrap.trigger.ms", "time until bootstrap.servers are used again"),
+    PassedKey("enable.metrics.push", parse_boolean, "metrics to the broker (KIP-714)"),
+    PassedKey("queued.min.messages", integer(1), "records fetched ahead"),
+    PassedKey("queued.max.messages.kbytes", integer(1), "records fetched ahead", unit="kB"),
+    _ms("fetch.queue.backoff.ms", "wait when the queue is full"),
+    _ms("fetch.error.backoff.ms", "wait after a failed fetch"),
+    PassedKey("message.max.bytes", integer(1_000), "largest request", unit="bytes"),
+    PassedKey("message.copy.max.bytes", integer(0), "largest copied message", unit="bytes"),
+    _ms(
         "topic.metadata.refresh.fast.interval.ms",
         "first interval of metadata requests for a topic that has lost its leader",
     ),
-    "topic.metadata.refresh.sparse": _as(
-        "topic.metadata.refresh.sparse", parse_boolean, "request only the topics in use"
-    ),
-    "topic.metadata.propagation.max.ms": _ms(
-        "topic.metadata.propagation.max.ms", "time until a new topic must be known"
-    ),
-    "socket.keepalive.enable": _as("socket.keepalive.enable", parse_boolean, "TCP keep-alives"),
-    "socket.nagle.disable": _as("socket.nagle.disable", parse_boolean, "TCP_NODELAY"),
-    "socket.max.fails": _as("socket.max.fails", integer(0), "failures until a new connection"),
-    "broker.address.ttl": _ms("broker.address.ttl", "how long an address is kept"),
-    "broker.address.family": _as("broker.address.family", parse_name, "any, v4 or v6"),
-    "log.connection.close": _as("log.connection.close", parse_boolean, "log closed connections"),
-    "log_level": _as("log_level", integer(0, 7), "librdkafka's level, as in syslog"),
-    "debug": _as("debug", parse_name, "librdkafka's contexts, to the logger holdfast.librdkafka"),
-    "statistics.interval.ms": _ms("statistics.interval.ms", "interval of calls of stats_cb"),
-    "stats_cb": _as("stats_cb", parse_function, "called in poll() with librdkafka's statistics"),
-    "throttle_cb": _as("throttle_cb", parse_function, "called in poll() when a broker throttles"),
-}
+    PassedKey("topic.metadata.refresh.sparse", parse_boolean, "request only the topics in use"),
+    _ms("topic.metadata.propagation.max.ms", "time until a new topic must be known"),
+    PassedKey("socket.keepalive.enable", parse_boolean, "TCP keep-alives"),
+    PassedKey("socket.nagle.disable", parse_boolean, "TCP_NODELAY"),
+    PassedKey("socket.max.fails", integer(0), "failures until a new connection"),
+    _ms("broker.address.ttl", "how long an address is kept"),
+    PassedKey("broker.address.family", parse_name, "any, v4 or v6"),
+    PassedKey("log.connection.close", parse_boolean, "log closed connections"),
+    PassedKey("log_level", integer(0, 7), "librdkafka's level, as in syslog"),
+    PassedKey("debug", parse_name, "librdkafka's contexts, to the logger holdfast.librdkafka"),
+    _ms("statistics.interval.ms", "interval of calls of stats_cb"),
+    PassedKey("stats_cb", parse_function, "called in poll() with librdkafka's statistics"),
+    PassedKey("throttle_cb", parse_function, "called in poll() when a broker throttles"),
+)
+PASSED: Mapping[str, PassedKey] = {row.key: row for row in _PASSED}
 """Keys that librdkafka knows and the member does not."""
 
 RESETS: Mapping[str, str] = {
@@ -217,10 +208,7 @@ def is_known(key: str) -> bool:
 def checked(key: str, given: str, value: object) -> object | None:
     """Return the value to pass on to the data plane, None for a key without effect.
 
-    Parameters
-    ----------
-    key, given : str
-        The key in holdfast's spelling, and as it was written.
+    ``key`` is in holdfast's spelling, and ``given`` as it was written.
 
     Raises
     ------

@@ -62,12 +62,7 @@ _PARTS = ("name", "rebalance_protocols", "subscribe", "read", "lead", "stay")
 
 
 def resolve(given: object) -> AssignorSpec:
-    """Return the assignor of one entry of a list.
-
-    Returns
-    -------
-    str, AssignorInfo or Assignor
-        A name of the registry or of a design, or the user's own assignor.
+    """Return the name or the user's own assignor that an entry of a list means.
 
     Raises
     ------
@@ -95,12 +90,6 @@ def resolve_target(given: object) -> Named:
 def resolve_policy(given: object) -> PolicyInfo:
     """Return the policy of ``holdfast.policy``: a row of the table, or the user's own.
 
-    Parameters
-    ----------
-    given : str, PolicyInfo or callable
-        A name of the table, ``module:name``, a result of :func:`holdfast.policy`, or a function of
-        an imbalance, which becomes a policy with the function's name.
-
     Raises
     ------
     ConfigError
@@ -117,13 +106,7 @@ def resolve_policy(given: object) -> PolicyInfo:
 
 
 def policy_named_by(given: str) -> PolicyInfo:
-    """Return a row of the table, or the object ``module:name``, without a deadline.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown name, module or function, or an object that is not a policy.
-    """
+    """Return a row of the table, or the object ``module:name``, without a deadline."""
     if ":" not in given:
         return find_policy(given)
     try:
@@ -156,13 +139,7 @@ def design_of(row: PolicyInfo, who: str) -> Design:
 
 
 def resolve_kind(kind: str, own: Mapping[str, Any]) -> KindPolicy:
-    """Return what ``holdfast.kinds`` says of one kind, except its weight.
-
-    Raises
-    ------
-    ConfigError
-        If its policy is unknown, or is a policy of a whole group.
-    """
+    """Return what ``holdfast.kinds`` says of one kind, except its weight."""
     name = own.get("holdfast.policy")
     row = None if name is None else resolve_policy(name)
     if row is not None and (row.failback or row.damps or row.resolver is not None):
@@ -180,13 +157,7 @@ def resolve_for_command(given: str) -> Named:
 
 
 def make_assignor(given: AssignorSpec, options: Mapping[str, Any]) -> Assignor:
-    """Return the result of :func:`resolve` with its options; a ready assignor takes none.
-
-    Raises
-    ------
-    ConfigError
-        For an unknown option.
-    """
+    """Return the result of :func:`resolve` with its options; a ready assignor takes none."""
     if isinstance(given, str | AssignorInfo):
         return assignor_of(given, options)
     if options:
@@ -248,13 +219,6 @@ class TimedFunction:
     The caller waits no longer than the deadline. While a late call still runs, no other call is
     made. Each call has a thread of its own: the interpreter would wait for a pool at exit, and a
     user's function may hang for ever.
-
-    Parameters
-    ----------
-    name : str
-        Name of the function, for its threads.
-    timeout_ms : int
-        Deadline of one call.
     """
 
     def __init__(self, name: str, function: Callable[..., Any], timeout_ms: int):
@@ -269,13 +233,7 @@ class TimedFunction:
         return self._running is not None and not self._running.done()
 
     def __call__(self, *arguments: object) -> Any:
-        """Return what the function returns, or raise what it raises.
-
-        Raises
-        ------
-        PlanError
-            If the call takes longer than the deadline, or an earlier call still runs.
-        """
+        """Return the result of the function, or raise a PlanError if it is late or busy."""
         if self.is_busy:
             raise PlanError("its function still works on an earlier round")
         self._running = future = SignalSafeFuture[Any]()

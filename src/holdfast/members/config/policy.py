@@ -188,13 +188,8 @@ def make_member(
 ) -> Member:
     """Return a machine that has not started.
 
-    Parameters
-    ----------
-    settings : Settings
-        Timeouts, identity, commit rules.
-    is_worker : bool
-        Whether the member shares resources. Then its group has the protocol type ``holdfast``, so
-        tools for consumer groups leave it alone, and its application neither polls nor commits.
+    The group of a worker has the protocol type ``holdfast``, so tools for consumer groups leave it
+    alone, and its application neither polls nor commits.
     """
     poll_ms: int = settings["max.poll.interval.ms"]
     beat_ms: int = settings["heartbeat.interval.ms"]

@@ -302,15 +302,7 @@ class Failure:
 
 
 class Failures:
-    """Failures of one worker by resource.
-
-    Parameters
-    ----------
-    backoff_ms, backoff_max_ms : int
-        The first delay, and the longest one.
-    who : str
-        The worker's name: the delays of two workers vary differently.
-    """
+    """Failures of one worker by resource; the delays of two workers vary differently by ``who``."""
 
     def __init__(self, backoff_ms: int, backoff_max_ms: int, who: str = ""):
         self._backoff_ms = backoff_ms

@@ -25,15 +25,7 @@ _END_S = 1.0  # time for cancelled coroutines to end when the loop ends
 
 
 class LoopRunner:
-    """Runs a task of asyncio for each attempt.
-
-    Parameters
-    ----------
-    run : callable
-        Takes a :class:`Resource` and an :class:`AsyncStopEvent`; returns a coroutine.
-    ended : callable
-        Gets the attempts that have ended, and their errors.
-    """
+    """Runs a task of asyncio for each attempt."""
 
     def __init__(self, run: Callable[[Resource, AsyncStopEvent], Awaitable[object]], ended: Ended):
         self._run = run

@@ -76,17 +76,9 @@ is due.
 class ResourceMachine:
     """The work on all resources of one worker.
 
-    Parameters
-    ----------
-    failures : Failures
-        The failures of this worker.
-    stop_ms : int
-        Time for the end of the work on one resource.
-    most : int, optional
-        Limit of simultaneous attempts; None for no limit.
-    one_call : bool
-        Whether the resources of one revocation are ended one after the other: then it has
-        ``stop_ms`` for each.
+    ``stop_ms`` is the time for the end of the work on one resource, and ``most`` limits the
+    simultaneous attempts. With ``one_call`` the resources of one revocation are ended one after the
+    other: then it has ``stop_ms`` for each.
     """
 
     def __init__(

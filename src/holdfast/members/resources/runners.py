@@ -36,15 +36,7 @@ from holdfast.members.runtime.member_log import Log
 
 
 class ThreadRunner:
-    """Calls a function on a thread for each attempt.
-
-    Parameters
-    ----------
-    run : callable
-        Takes a :class:`Resource` and a :class:`StopEvent`.
-    ended : callable
-        Gets the attempts that have ended, and their errors.
-    """
+    """Calls a function on a thread for each attempt."""
 
     def __init__(self, run: Callable[[Resource, StopEvent], object], ended: Ended):
         self._run = run
@@ -136,19 +128,7 @@ class _CallThread:
 
 
 class ListenerRunner:
-    """Calls a listener for attempts.
-
-    Parameters
-    ----------
-    listener : object
-        With ``on_assigned``, ``on_revoked`` and ``on_lost``, any of which may be missing.
-    started, ended : callable
-        Get the attempts that have begun, and those that have ended with their errors.
-    log : Log
-        Gets the error of ``on_revoked`` after an ``on_assigned`` that raised.
-    name : str
-        Name of the thread.
-    """
+    """Calls a listener for attempts; any of its three callbacks may be missing."""
 
     def __init__(self, listener: object, started: Started, ended: Ended, log: Log, name: str):
         self._listener = listener

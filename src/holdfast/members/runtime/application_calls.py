@@ -46,13 +46,6 @@ class ApplicationCalls:
     end : callable
         Ends the object; takes the seconds left, and whether the member comes back, None if the
         program has not said. If it is interrupted, it is called again.
-
-    Attributes
-    ----------
-    is_pending : bool
-        Whether the close has begun, or something waits for a call to return.
-    is_stopped : bool
-        Whether the program has requested the end of its loop.
     """
 
     def __init__(self, end: Callable[[float, bool | None], None]):
@@ -63,8 +56,8 @@ class ApplicationCalls:
         self._inside: dict[object, int] = {}  # the caller of each running call
         self._postponed: list[tuple[int, Callable[[], None]]] = []  # by callers
         self._is_arranged = False  # the end is postponed, or running
-        self.is_pending = False
-        self.is_stopped = False
+        self.is_pending = False  # the close has begun, or something waits for a call to return
+        self.is_stopped = False  # the program has requested the end of its loop
         self.is_done = False
 
     def is_closing(self) -> bool:
@@ -202,13 +195,7 @@ class OwnProcess:
         return os.getpid() == self._pid
 
     def check(self) -> None:
-        """Raise if this is another process.
-
-        Raises
-        ------
-        LocalProtocolError
-            In a child of ``os.fork``, for each call.
-        """
+        """Raise LocalProtocolError if this is a child of ``os.fork``."""
         if not self.is_this():
             raise LocalProtocolError(
                 f"this member runs in process {self._pid}, and this is a fork of it, process "
@@ -228,17 +215,12 @@ class EndSignals:
 
     Only a signal without another handler is handled, and only in the main thread: a program or a
     framework with a handler of its own keeps it. The first signal ends a consumer's loop at its
-    next poll, so the batch in flight is finished and committed; it ends a worker's block at once,
-    because the work is done in callbacks. A second signal raises at once, at any line of the
+    next poll, so the batch in flight is finished and committed; ``at_once`` it ends a worker's
+    block, because the work is done in callbacks. A second signal raises at once, at any line of the
     program. SIGTERM raises ``SystemExit(143)``, SIGINT ``KeyboardInterrupt`` (130): the block then
     revokes everything and leaves. A fork inside the block has the old handlers: otherwise no signal
     would end it. One handler serves all members of the process; the last one that ends restores the
     old handlers.
-
-    Parameters
-    ----------
-    at_once : bool
-        Whether the first signal already raises at the current line.
     """
 
     def __init__(self, *, at_once: bool = False):

@@ -30,18 +30,13 @@ class Mailbox(Generic[_T]):
     """A queue with one reader, safe against signals as :mod:`holdfast.cluster.signal_safe` is.
 
     Any thread may put, also a signal handler or a finaliser in the middle of another put or get.
-    One thread gets; it never waits longer than its time-out.
+    One thread gets; it never waits longer than its time-out. Others may read ``items``.
 
     Each of the standard library's two queues has one fault. CPython's ``SimpleQueue.get`` waits for
     ever if a signal handler lasts beyond its time-out (seen with 3.11: a member did not end at
     SIGTERM). ``Queue.put`` in a signal handler waits for the lock that the interrupted thread
     holds. Here a deque takes the items, and ``put`` releases one lock, which wakes the reader:
     ``Lock.acquire`` keeps to its time-out.
-
-    Attributes
-    ----------
-    items : collections.deque
-        The waiting items; read-only for others.
     """
 
     def __init__(self) -> None:
@@ -62,17 +57,9 @@ class Mailbox(Generic[_T]):
         return item
 
     def first(self, timeout: float | None = None) -> _T:
-        """Return the first item without removing it.
+        """Return the first item without removing it, or raise ``queue.Empty``.
 
-        Parameters
-        ----------
-        timeout : float, optional
-            Seconds to wait; None waits for ever, 0 does not wait.
-
-        Raises
-        ------
-        queue.Empty
-            If no item came in time.
+        A ``timeout`` is in seconds; None waits for ever, 0 does not wait.
         """
         deadline = None if timeout is None else time.monotonic() + timeout
         while True:
@@ -90,15 +77,9 @@ def _ignore(_: BaseException | None) -> None:
 
 
 class ApplicationTask:
-    """One task, and the function that takes its result.
+    """One task, and the function that takes its result: the error of a callback, or None.
 
-    Parameters
-    ----------
-    work : callable
-        Does the task; returns the error of a callback of the application, or None. If it is
-        interrupted, it is called again.
-    answer : callable, optional
-        Takes the result of ``work``.
+    An interrupted ``work`` is called again.
     """
 
     def __init__(
@@ -121,15 +102,7 @@ class ApplicationTasks(Mailbox[ApplicationTask]):
     """Tasks in the order of their arrival; one thread does them."""
 
     def do_next(self, timeout: float, *arguments: object) -> BaseException | None:
-        """Do the first task, which may do later ones itself; return the error of a callback.
-
-        Raises
-        ------
-        queue.Empty
-            If no task came in time.
-        BaseException
-            The interruption.
-        """
+        """Do the first task, which may do later ones itself; return the error of a callback."""
         task = self.first(timeout)
         try:
             self.items.popleft()

@@ -43,12 +43,8 @@ _GROUPS_SINCE = 8  # the version of OffsetFetch with several groups
 class CoordinatorClient:
     """The group requests of one member.
 
-    Parameters
-    ----------
-    post : callable
-        Takes the machine events that answer requests; called on the IO thread.
-    fail : callable
-        Takes an error that ends the member; called on the IO thread.
+    On the IO thread ``post`` gets the machine events that answer requests, and ``fail`` an error
+    that ends the member.
     """
 
     def __init__(
@@ -199,10 +195,7 @@ class CoordinatorClient:
     ) -> concurrent.futures.Future[int]:
         """Commit with exactly the given identity.
 
-        Returns
-        -------
-        Future of int
-            Kafka's first error code that is not 0, else 0; -1 if no answer came.
+        The answer is Kafka's first error code that is not 0, else 0; -1 if no answer came.
         """
         kind = self._requests.OffsetCommitRequest
         request = kind(

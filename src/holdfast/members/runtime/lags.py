@@ -37,16 +37,9 @@ TIMEOUT_MS = 2_000
 
 
 class TimedLagSource:
-    """A lag source with a time-out.
+    """A lag source with a time-out; without a source every round is planned by counts.
 
-    Parameters
-    ----------
-    source : callable or None
-        None: every round is planned by counts.
-    timeout_ms : int
-        Time-out of one request.
-    log : logger, optional
-        Gets a warning if a round has no lags; ``holdfast.member`` by default.
+    The log gets a warning if a round has no lags.
     """
 
     def __init__(

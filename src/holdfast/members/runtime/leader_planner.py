@@ -53,19 +53,13 @@ class LeaderPlanner:
 
     Parameters
     ----------
-    settings : Settings
-        Settings with the time-out of the lag source.
     count_partitions : callable
         Takes topics; returns their current partition counts, and the reason for each missing topic.
-    lag_source : callable, optional
-        Called if the assignor uses lags.
     find_racks : callable, optional
         Takes topics; returns the racks with a replica of each of their partitions. Called when a
         member has a rack.
     version : callable, optional
         Returns the version of a worker's own resources.
-    log : MemberLog, optional
-        The log of the member.
     """
 
     def __init__(
@@ -327,14 +321,7 @@ class RoundWarnings:
     ) -> None:
         """Log what has changed about topics that are left out.
 
-        Parameters
-        ----------
-        refused : mapping of str to int
-            Kafka's error code of every topic that is left out of this round.
-        members : sequence of JoinedMember
-            The members of the round.
-        leader : str
-            The member id of this leader.
+        ``refused`` has Kafka's error code of every topic that is left out of this round.
         """
         if not refused:
             self._reported = {}

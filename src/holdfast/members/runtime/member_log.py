@@ -26,22 +26,12 @@ NOT_IN_A_GROUP = Identity(generation=NO_GENERATION, member_id="", instance_id=No
 
 
 class MemberLog(logging.LoggerAdapter[logging.Logger]):
-    """The log of one member.
-
-    Parameters
-    ----------
-    settings : Settings
-        Settings with the group and client id.
-
-    Attributes
-    ----------
-    identify : callable
-        Returns the member's current identity; a member thread sets it.
-    """
+    """The log of one member."""
 
     def __init__(self, settings: Settings):
         fields = {"group": settings["group.id"], "client_id": settings["client.id"]}
         super().__init__(logging.getLogger(NAME), fields)
+        # A member thread replaces it.
         self.identify: Callable[[], Identity] = lambda: NOT_IN_A_GROUP
 
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, Any]:

@@ -32,18 +32,8 @@ from holdfast.members.runtime.readiness import ready_file
 class MemberRuntime:
     """The runtime of one member of a group, whatever it shares.
 
-    Parameters
-    ----------
-    assignors : sequence of Assignor
-        The protocols that it supports, from :mod:`holdfast.members.config.policy`.
-    rebalance_handler : RebalanceHandler
-        The application's side.
-    connections : Connections, optional
-        Opened here, and closed at the end; another thread may close them while they open.
-    resources : DeclaredResources, optional
-        What a worker shares; by default the member shares topics.
-    planner : LeaderPlanner, optional
-        The planner of a worker; by default one for topics.
+    It opens ``connections``, which another thread may close meanwhile. A worker gives its own
+    ``resources`` and ``planner``; by default the member shares topics.
     """
 
     _watch: MetadataWatch  # of a member that shares topics
@@ -53,7 +43,7 @@ class MemberRuntime:
         settings: Settings,
         assignors: Sequence[Assignor],
         rebalance_handler: RebalanceHandler,
-        connections: Connections | None = None,
+        connections: Connections,
         *,
         resources: DeclaredResources | None = None,
         planner: LeaderPlanner | None = None,
@@ -64,7 +54,6 @@ class MemberRuntime:
         self.log = log = MemberLog(settings) if planner is None else planner.log
         member = make_member(settings, assignors, is_worker=resources is not None)
         ready = ready_file(settings, log)
-        connections = connections or Connections(settings)
         self._closers: list[Callable[[], object]] = [connections.close]
         try:
             connections.open()
@@ -78,7 +67,7 @@ class MemberRuntime:
                 find_racks=lambda topics: self.lookup.racks(topics).result(),
                 log=log,
             )
-            self._closers = [rebalance_handler.close, *self._closers, rebalance_handler.end]
+            self._closers = [*self._closers, rebalance_handler.end]
             self.member_thread = MemberThread(
                 member,
                 rebalance_handler,

@@ -54,9 +54,6 @@ class RebalanceHandler(Protocol):
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
         """Stop the lost ``resources`` at once; ``LOST`` is called for those in ``lost``."""
 
-    def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
-        """Start ``resources``, in the term of ownership with the number ``term``."""
-
     def call(
         self,
         call: ListenerCall,
@@ -73,9 +70,6 @@ class RebalanceHandler(Protocol):
 
     def end(self) -> None:
         """Stop starting tasks; called by the thread that closes the member."""
-
-    def close(self) -> None:
-        """Release what was opened; the connections are already closed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,16 +102,8 @@ class MemberThread:
     ----------
     member : Member
         The machine; only this thread uses it from :meth:`start` on.
-    rebalance_handler : RebalanceHandler
-        The application's side.
     compute : callable
         Plans a round for a member that leads.
-    name : str
-        Name of the threads.
-    log : MemberLog, optional
-        Gets the member's identity.
-    ready : ReadyFile, optional
-        The file that exists while the member is stable.
     is_orphaned : callable, optional
         Returns whether no call of the application can ever come again: then the member ends, and
         sends no more heartbeats.
@@ -299,8 +285,8 @@ class MemberThread:
                 )
             case actions.DropNow():
                 pass  # performed before the others
-            case actions.StartFetching(term=term):
-                rebalance_handler.take_over(action.resources, term)
+            case actions.StartFetching():
+                pass  # the callback of the assignment has started the resources
             case actions.CallListener(token=token):
                 rebalance_handler.call(
                     action.call,

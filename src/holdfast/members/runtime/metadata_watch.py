@@ -184,28 +184,14 @@ class MetadataWatch:
 
 
 class DeclaredResources:
-    """The resources of a worker, by kind, as its program declares them; nothing is looked up.
-
-    Parameters
-    ----------
-    counts : mapping of str to int
-        Kind to count.
-    version : int, optional
-        The version of the counts.
-
-    Attributes
-    ----------
-    report : bytes or None
-        The user data with which the worker's subscriptions report its version.
-    post : callable
-        Takes events for the machine; set by the member that runs.
-    """
+    """The resources of a worker, by kind, as its program declares them; nothing is looked up."""
 
     missing: tuple[str, ...] = ()
 
     def __init__(self, counts: Mapping[str, int], version: int | None):
+        # With the report, user data, the subscriptions of the worker name its version.
         self.counts, self.report, self.version = _checked(counts, version)
-        self.post: Callable[[events.Event], None] = lambda _: None
+        self.post: Callable[[events.Event], None] = lambda _: None  # set by the member that runs
         self._has_started = False
 
     def declare(self, counts: Mapping[str, int], version: int | None) -> None:
@@ -227,12 +213,6 @@ class DeclaredResources:
     def count(self, topics: frozenset[str]) -> FoundTopics:
         """Return the declared counts."""
         return FoundTopics(counts=self.counts)
-
-    def end(self) -> None:
-        """Do nothing: no thread looks anything up."""
-
-    def wait_ended(self) -> None:
-        """Do nothing: no thread looks anything up."""
 
 
 def _checked(

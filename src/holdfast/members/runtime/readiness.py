@@ -27,20 +27,7 @@ KEY = "holdfast.ready.file"
 
 
 class ReadyFile:
-    """The file of one member.
-
-    Parameters
-    ----------
-    path : Path
-        Path of the file; the folder exists.
-    log : Log
-        Gets a warning if the file cannot be written.
-
-    Raises
-    ------
-    ConfigError
-        If the folder does not exist, or an older file cannot be removed.
-    """
+    """The file of one member; its folder exists."""
 
     def __init__(self, path: Path, log: Log):
         self._path = path

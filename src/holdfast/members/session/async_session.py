@@ -60,13 +60,9 @@ class _Notification:
 class AsyncSession(GroupSession):
     """A :class:`~holdfast.members.session.session.GroupSession` on an event loop.
 
-    Parameters
-    ----------
-    adapter : AiokafkaAdapter
-        The client's :class:`~holdfast.members.session.client_adapter.ClientAdapter`, which also has
-        ``stop_delivery``, ``assigned``, ``begun`` and the coroutine function ``notify``.
-    in_flight : dict of partition to int
-        Offset of the first record in flight of each partition; the client's calls write it.
+    ``in_flight`` has the offset of the first record in flight of each partition; the client's calls
+    write it. Besides a :class:`~holdfast.members.session.client_adapter.ClientAdapter`, ``adapter``
+    has ``stop_delivery``, ``assigned``, ``begun`` and the coroutine function ``notify``.
     """
 
     def __init__(
@@ -159,11 +155,6 @@ class AsyncSession(GroupSession):
 
         None if a partition was revoked or assigned during the request: another member may have
         committed since the answer, and the caller must request again.
-
-        Raises
-        ------
-        HoldfastError
-            If no broker answered, or the group refused the request.
         """
         terms = _terms(self.membership, partitions)
         found = await asyncio.wrap_future(self.request_committed(partitions))

@@ -114,23 +114,14 @@ class InFlight:
 
     One attribute is written when a call begins and when it ends. It keeps the returned object as it
     is: no record is inspected.
-
-    Attributes
-    ----------
-    last : object or None
-        The result of the last call, :data:`NOTHING` for no record; None inside a call.
-    caller : int
-        The thread of that call, 0 where calls of one task come from any thread.
-    is_seen : bool
-        Whether the application got the result, and may have processed it.
     """
 
     __slots__ = ("caller", "is_seen", "last")
 
     def __init__(self) -> None:
-        self.last: Any = NOTHING
-        self.caller = threading.get_ident()
-        self.is_seen = True
+        self.last: Any = NOTHING  # the result of the last call; None inside a call
+        self.caller = threading.get_ident()  # 0 where calls of one task come from any thread
+        self.is_seen = True  # the application got the result, and may have processed it
 
     def may_be_processed(self) -> bool:
         """Return whether a member that leaves on this thread may count the records as processed."""
@@ -153,27 +144,17 @@ class StartOffsetsRequest(Generic[_Start]):
     longer than the one before. The answer of a request from before a change of the assignment is
     discarded: another member may have read and committed since. Whether a later request could be
     answered at all is one decision for every client
-    (:func:`~holdfast.cluster.connections.ends_member`).
+    (:func:`~holdfast.cluster.connections.ends_member`). An answer may lack partitions, which are
+    requested again.
 
     References: KIP-447; Kafka's ConsumerCoordinator, ``initWithCommittedOffsetsIfNeeded``.
-
-    Parameters
-    ----------
-    request : callable
-        Requests the start offsets of partitions; None before the member is connected. An answer may
-        lack partitions, which are requested again.
-
-    Attributes
-    ----------
-    requested_at : float
-        When the open request was sent, by the monotonic clock.
     """
 
     def __init__(
         self, request: Callable[[Collection[Resource]], Future[dict[Resource, _Start]] | None]
     ):
-        self._request = request
-        self.requested_at = 0.0
+        self._request = request  # returns None before the member is connected
+        self.requested_at = 0.0  # when the open request was sent, by the monotonic clock
         self.reset()
 
     def reset(self) -> None:
@@ -191,12 +172,8 @@ class StartOffsetsRequest(Generic[_Start]):
     ) -> Mapping[Resource, _Start]:
         """Return start offsets known within ``wait_s``; None waits for ever.
 
-        The answer stays until :meth:`take`, so an interrupted caller gets the same one again.
-
-        Raises
-        ------
-        HoldfastError
-            If no broker will ever answer.
+        The answer stays until :meth:`take`, so an interrupted caller gets the same one again. If no
+        broker will ever answer, it is an error.
         """
         if self._pending is None and partitions and self._is_time(wait_s):
             self.requested_at = time.monotonic()

@@ -78,18 +78,10 @@ class _SentCommit:
 
 
 class Commits:
-    """Commits what the application of one member has processed.
+    """Commits what the application of one member has processed, once the membership runs.
 
-    Parameters
-    ----------
-    membership : Membership
-        The membership that commits; commits begin once it runs.
-    subscription_state : SubscriptionState
-        Offsets that may be committed.
-    begins : callable
-        Partitions whose ``on_partitions_assigned`` runs.
-    on_last_commit : callable
-        Takes the offsets of a revocation's commit, and its error or None; called on the IO thread.
+    ``begins`` returns the partitions whose ``on_partitions_assigned`` runs. ``on_last_commit`` is
+    called on the IO thread.
     """
 
     def __init__(
@@ -117,31 +109,19 @@ class Commits:
     def commit_async(
         self, offsets: Offsets, origin: CommitOrigin, *, timeout_s: float
     ) -> SignalSafeFuture[None]:
-        """Commit without waiting.
+        """Commit without waiting; the future is done once the coordinator has accepted it.
 
-        Parameters
-        ----------
-        offsets : mapping of partition to OffsetToCommit
-            The next offset to read of each.
-        origin : CommitOrigin
-            Who requests it. Unless offsets were named, partitions that are revoked meanwhile are
-            left out.
-        timeout_s : float
-            Time limit of all attempts, in s.
-
-        Returns
-        -------
-        Future of None
-            Done once the coordinator has accepted it; its error is one of the errors below.
+        Unless offsets were named, partitions that are revoked meanwhile are left out.
+        ``timeout_s`` is the time limit of all attempts.
 
         Raises
         ------
         RemoteProtocolError
-            If the group refused it, or records were delivered before their partitions were lost.
+            If the group refused it, or records were lost since they were delivered.
         LocalProtocolError
             If the member does not own a partition.
         ClientError
-            If no broker answered in time.
+            If no broker answered in time: an error of the future.
         """
         self._membership.process.check()
         terms = self._subscription_state.numbers(offsets)

@@ -47,15 +47,7 @@ _AGAIN_S = (0.1, 0.2, 0.5, 1.0)  # between attempts to reach a broker; the last 
 
 
 class Membership:
-    """A member that is connecting, running, or closed.
-
-    Parameters
-    ----------
-    connect : callable, optional
-        Makes the connections without opening them; by default from the settings.
-    make_runtime : callable, optional
-        Makes the member runtime, as :class:`MemberRuntime` does.
-    """
+    """A member that is connecting, running, or closed."""
 
     def __init__(
         self,
@@ -140,13 +132,7 @@ class Membership:
         runtime.close()
 
     def wait_until_open(self, seconds: float) -> bool:
-        """Return whether the member is connected, waiting at most ``seconds``.
-
-        Raises
-        ------
-        HoldfastError
-            If no broker will ever accept it.
-        """
+        """Return whether the member is connected within ``seconds``; raise a final error."""
         if self._thread is None or not self._opened.wait(seconds):
             return False
         if self._failure is not None:
@@ -202,12 +188,8 @@ class Membership:
     def leave(self, *, returns: bool | None = None, process_ends: bool = True) -> None:
         """Request that the member revokes everything and leaves; the first request counts.
 
-        Parameters
-        ----------
-        returns : bool, optional
-            Whether the member comes back; by default ``holdfast.clean.leave``.
-        process_ends : bool
-            False where the application unsubscribes and continues.
+        Whether it ``returns`` is by default ``holdfast.clean.leave``. The process does not end
+        where the application unsubscribes and continues.
         """
         with self._lock:
             self._has_ended = self.is_leaving = True

@@ -45,18 +45,7 @@ _POLL_S = 0.02
 
 
 class PollSession(GroupSession):
-    """A group session on the thread of the application's calls.
-
-    Parameters
-    ----------
-    in_flight : InFlight
-        The records in flight; the client's calls write it.
-
-    Attributes
-    ----------
-    tasks : ApplicationTasks
-        The tasks that wait for the application's next call.
-    """
+    """A group session on the thread of the application's calls, which write ``in_flight``."""
 
     def __init__(
         self,
@@ -203,7 +192,7 @@ class PollSession(GroupSession):
     ) -> None:
         """Queue a callback, with the steps before and after it."""
         if call is ListenerCall.REVOKED and (deleted := self._deleted(resources)):
-            self.subscription_state.forget(deleted)
+            self.subscription_state.end(deleted, are_deleted=True)
             self.tasks.put(
                 ApplicationTask(partial(self._call, Callback(ListenerCall.LOST, deleted)))
             )

@@ -51,11 +51,8 @@ _POLLED_EVERY_S = 0.1
 class GroupSession:
     """What every member does, whatever client fetches for it.
 
-    Parameters
-    ----------
-    on_last_commit : callable, optional
-        Takes the offsets of a last commit (of a revocation, or before leaving), and its error or
-        None; called on the IO thread.
+    ``on_last_commit`` takes the offsets of a last commit (of a revocation, or before leaving), and
+    its error or None; it is called on the IO thread.
     """
 
     def __init__(
@@ -223,12 +220,6 @@ class GroupSession:
             self._polled_at = now
             member_thread.record_poll()
 
-    def take_over(self, resources: tuple[Resource, ...], term: int) -> None:
-        """Do nothing: :meth:`PollClientAdapter.assigned` has started the resources."""
-
     def is_orphaned(self) -> bool:
         """Return False: a forgotten consumer closes its membership itself."""
         return False
-
-    def close(self) -> None:
-        """Do nothing: the client closes itself."""

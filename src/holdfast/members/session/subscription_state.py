@@ -141,20 +141,16 @@ class SubscriptionState:
             if (term := _active(self._terms, tp)) is not None:
                 term.began, term.committed = offset, None
 
-    def end(self, partitions: Iterable[Resource]) -> None:
-        """End terms; the processed offset of each stays known for its last commit."""
-        with self._lock:
-            for tp in partitions:
-                if tp in self._terms:
-                    self._terms[tp].is_active = False
+    def end(self, partitions: Iterable[Resource], *, are_deleted: bool = False) -> None:
+        """End terms; the processed offset of each stays known for its last commit.
 
-    def forget(self, partitions: Iterable[Resource]) -> None:
-        """Never commit offsets of ``partitions`` again: their topics are deleted."""
+        Partitions of deleted topics have no last commit.
+        """
         with self._lock:
-            for tp in partitions:
-                if tp in self._terms:
-                    self._terms[tp].processed = self._terms[tp].start = None
-                    self._terms[tp].is_active = False
+            for term in (self._terms[tp] for tp in partitions if tp in self._terms):
+                term.is_active = False
+                if are_deleted:
+                    term.processed = term.start = None
 
     def active(self) -> set[Resource]:
         """Return the partitions that may be delivered."""
@@ -173,14 +169,9 @@ class SubscriptionState:
         positions: Mapping[Resource, OffsetToCommit],
         processed: Mapping[Resource, OffsetToCommit] | None = None,
     ) -> None:
-        """Record the application's positions.
+        """Record the client's positions after what it has delivered.
 
-        Parameters
-        ----------
-        positions : mapping of partition to OffsetToCommit
-            The client's: after what it has delivered.
-        processed : mapping of partition to OffsetToCommit, optional
-            The offsets that a commit commits; by default all that was delivered.
+        A commit commits the ``processed`` offsets, by default all that was delivered.
         """
         with self._lock:
             for tp, at in positions.items():
@@ -201,17 +192,13 @@ class SubscriptionState:
                     term.processed = at
                     term.furthest = max(term.furthest, at.offset)
 
-    def to_commit(
-        self, terms: Mapping[Resource, int], only: Collection[Resource] | None = None
-    ) -> dict[Resource, OffsetToCommit]:
-        """Return the offsets processed and not committed in ``terms`` (and of ``only``)."""
+    def to_commit(self, terms: Mapping[Resource, int]) -> dict[Resource, OffsetToCommit]:
+        """Return the offsets processed and not committed in ``terms``."""
         with self._lock:
             found = {}
             for tp, number in terms.items():
                 term = self._terms.get(tp)
-                if term is None or term.number != number or (only is not None and tp not in only):
-                    continue
-                if (at := term.to_commit()) is not None:
+                if term is not None and term.number == number and (at := term.to_commit()):
                     found[tp] = at
             return found
 
@@ -236,14 +223,8 @@ class SubscriptionState:
     ) -> set[Resource]:
         """Return the partitions with a named offset that is not of the present term.
 
-        Parameters
-        ----------
-        terms : mapping of partition to int
-            Terms of what the member owns now.
-        offsets : mapping of partition to OffsetToCommit
-            What the application wants to commit.
-        begins : collection of partition
-            Partitions whose ``on_partitions_assigned`` runs.
+        ``terms`` are those of what the member owns now; for partitions in ``begins`` the callback
+        ``on_partitions_assigned`` runs.
         """
         with self._lock:
             found = {tp for tp in self._open.intersection(offsets) if self._losses[tp].is_in_flight}

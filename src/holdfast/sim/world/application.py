@@ -9,13 +9,12 @@ finished before anything else happens; the cost model has the time of a batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 from holdfast.core.machine import actions
 from holdfast.core.machine.coordinator.group_messages import SendCommit
 from holdfast.core.machine.events import AssignmentComputed, Drained, ListenerReturned
-from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
-from holdfast.core.machine.leader.designs import compute
+from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol
+from holdfast.core.machine.leader.designs import compute, stay
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.broker import SimulatedBroker
@@ -195,27 +194,11 @@ class Application:
 
     def _compute(self, process: Process, action: actions.ComputeAssignment) -> AssignmentComputed:
         """Return the assignments of all members, or why there are none."""
-        assignors: Sequence[Any] = process.member.data.assignors
+        assignors = process.member.data.assignors
         if process.plan_fails:
             process.plan_fails -= 1
-            assignors = [Broken(a) for a in assignors]
+            return stay(assignors, action, RuntimeError("the plan failed"))
         return compute(assignors, action, lags=self.lags)
-
-
-class Broken:
-    """An assignor that cannot plan, for a fault of the leader."""
-
-    def __init__(self, assignor: Assignor):
-        self.assignor = assignor
-        self.name = assignor.name
-
-    def lead(self, leader_round: object) -> dict[str, bytes]:
-        """Always fail."""
-        raise RuntimeError("the plan failed")
-
-    def stay(self, leader_round: Any) -> dict[str, bytes]:
-        """Keep claims as the real assignor does."""
-        return self.assignor.stay(leader_round)
 
 
 def _short(resources: Sequence[Resource]) -> str:

@@ -30,7 +30,6 @@ from holdfast.core.machine.coordinator.group_messages import (
     SendCommit,
 )
 from holdfast.core.model.partitions import Resource
-from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.sim.world.clock import Clock, Trace
 from holdfast.sim.world.ownership_log import OwnershipLog
 
@@ -61,16 +60,12 @@ class SimulatedBroker:
         ownership_log: OwnershipLog,
         counts: RunCounts,
         *,
-        initial_delay_ms: int,
-        message_max_bytes: int = MESSAGE_MAX_BYTES,
-        id_digits: int = 4,
+        options: CoordinatorOptions,
         answer: Callable[[Answer], None],
     ):
         self.clock, self.trace, self.ownership_log = clock, trace, ownership_log
         self.counts, self.answer = counts, answer
-        self.initial_delay_ms = initial_delay_ms
-        self.message_max_bytes, self.id_digits = message_max_bytes, id_digits
-        self.wall_ms = WALL_MS
+        self.options = replace(options, wall_ms=WALL_MS, client_id=_client_id)
         self.log: list[tuple[int, bytes, bytes | None]] = []
         self.committed: dict[Resource, int] = {}
         self.lost_records = False
@@ -113,21 +108,13 @@ class SimulatedBroker:
 
     def jump_clock(self, by_ms: int) -> None:
         """Jump the wall clock, forwards or backwards."""
-        self.wall_ms += by_ms
+        self.options = replace(self.options, wall_ms=self.options.wall_ms + by_ms)
         self.trace.note(f"the wall clock jumps by {by_ms} ms")
         if self.coordinator is not None:
-            group = self.coordinator.data
-            group.options = replace(group.options, wall_ms=self.wall_ms)
+            self.coordinator.data.options = self.options
 
     def _new_coordinator(self, first_id: int = 0) -> Coordinator:
-        options = CoordinatorOptions(
-            initial_delay_ms=self.initial_delay_ms,
-            message_max_bytes=self.message_max_bytes,
-            id_digits=self.id_digits,
-            wall_ms=self.wall_ms,
-            client_id=_client_id,
-        )
-        return Coordinator(GROUP, options, now_ms=self.clock.now_ms, first_id=first_id)
+        return Coordinator(GROUP, self.options, now_ms=self.clock.now_ms, first_id=first_id)
 
     def _deliver(self, coordinator: Coordinator, outs: Sequence[Out]) -> None:
         """Write records and send answers, in order."""

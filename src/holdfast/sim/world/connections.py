@@ -19,7 +19,6 @@ from holdfast.core.machine import events
 from holdfast.core.machine.actions import ComputeAssignment, FindCoordinator, SendJoin, SendSync
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
-    CommitDone,
     Request,
     Response,
     SendCommit,
@@ -55,7 +54,7 @@ class Answers:
             self.counts.n_bytes += len(response.assignment)
         fates = self.network.fate(answer.client, clock.now_ms)
         if not fates:
-            if isinstance(response, CommitDone):
+            if isinstance(response, events.CommitAnswered):
                 failed = replace(response, error=-1)
                 clock.at(clock.now_ms + FAIL_MS, self.respond, (process, failed))
             else:
@@ -66,10 +65,8 @@ class Answers:
     def _respond(self, entry: tuple[Process, Response]) -> None:
         """Deliver an answer to its process."""
         process, response = entry
-        if isinstance(response, CommitDone):
-            process.notify(events.CommitAnswered(response.request, response.error))
-            return
-        process.outstanding.discard(response.request)
+        if not isinstance(response, events.CommitAnswered):  # commits have numbers of their own
+            process.outstanding.discard(response.request)
         process.notify(response)
 
 
@@ -118,7 +115,7 @@ class Requests:
         clock = self.clock
         fates = self.network.fate(process.client, clock.now_ms)
         if not fates or self.broker.coordinator is None:
-            failed = CommitDone(request.request, -1)
+            failed = events.CommitAnswered(request.request, -1)
             clock.at(clock.now_ms + FAIL_MS, self.respond, (process, failed))
             return
         clock.at(clock.now_ms + fates[0], self.arrive, (process, request))
@@ -129,7 +126,7 @@ class Requests:
         if self.broker.coordinator is not None:
             self.broker.receive(process.client, request)
         elif isinstance(request, SendCommit):
-            self.respond((process, CommitDone(request.request, -1)))
+            self.respond((process, events.CommitAnswered(request.request, -1)))
         else:
             process.fail_request(request.request)
 

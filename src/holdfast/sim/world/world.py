@@ -26,6 +26,7 @@ import numpy as np
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.coordinator.coordinator import Coordinator
+from holdfast.core.machine.coordinator.group_messages import CoordinatorOptions
 from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.leader.subscriptions import digest_of
 from holdfast.core.machine.member.member import Member
@@ -53,10 +54,8 @@ class WorldOptions:
     static: bool = False  # whether slots have a ``group.instance.id``
     # Slot -> the location that its processes report; empty for none.
     location: Callable[[int], str] | None = None
-    protocol_type: str = "consumer"
     announce_leave: bool = False
     max_poll_interval_ms: int = 0
-    auto_commit: bool = True
     message_max_bytes: int = MESSAGE_MAX_BYTES  # the broker writes no group's record above this
     id_digits: int = 4  # digits at the end of a member id; 36 make ids as long as Kafka's
     lags: Mapping[str, Sequence[int]] | None = None  # of partitions, as every leader knows them
@@ -94,9 +93,11 @@ class World:
             self.notes,
             self.ownership_log,
             self.counts,
-            initial_delay_ms=costs.initial_delay_ms,
-            message_max_bytes=options.message_max_bytes,
-            id_digits=options.id_digits,
+            options=CoordinatorOptions(
+                initial_delay_ms=costs.initial_delay_ms,
+                message_max_bytes=options.message_max_bytes,
+                id_digits=options.id_digits,
+            ),
             answer=hooks.answer(answers.send),
         )
         self.log = self.broker.log
@@ -183,7 +184,6 @@ class World:
     def _member_options(self, slot: int, assignors: Sequence[Assignor]) -> MemberOptions:
         options, costs = self.options, self.costs
         return MemberOptions(
-            protocol_type=options.protocol_type,
             instance_id=f"i{slot:04d}" if options.static else None,
             session_timeout_ms=costs.session_ms,
             heartbeat_interval_ms=costs.heartbeat_ms,
@@ -191,7 +191,6 @@ class World:
             again_pause_ms=costs.follow_up_ms,
             drain_timeout_ms=max(1, costs.rebalance_ms * 3 // 4),
             max_poll_interval_ms=options.max_poll_interval_ms,
-            auto_commit=options.auto_commit,
             announce_leave=frozenset(a.name for a in assignors if options.announce_leave),
             location=digest_of(said) if (said := self._location(slot)) else b"",
         )

@@ -46,7 +46,6 @@ from holdfast.core.machine.coordinator.group_data import (
 )
 from holdfast.core.machine.coordinator.group_messages import (
     Answer,
-    CommitDone,
     CoordinatorOptions,
     Durable,
     GroupMember,
@@ -58,7 +57,12 @@ from holdfast.core.machine.coordinator.group_messages import (
     commit_record,
 )
 from holdfast.core.machine.coordinator.rounds import join, prepare, remove, round_timed_out, settle
-from holdfast.core.machine.events import HeartbeatAnswered, LeaveAnswered, SyncAnswered
+from holdfast.core.machine.events import (
+    CommitAnswered,
+    HeartbeatAnswered,
+    LeaveAnswered,
+    SyncAnswered,
+)
 from holdfast.core.machine.states import GroupState
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
@@ -305,4 +309,4 @@ def _commit(group: GroupData, client: str, request: SendCommit) -> list[Out]:
         ]
         if request.member_id in group.members:
             beat(group, request.member_id)
-    return [*outs, Answer(client, CommitDone(request.request, error))]
+    return [*outs, Answer(client, CommitAnswered(request.request, error))]

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.core.machine.events import (
+    CommitAnswered,
     HeartbeatAnswered,
     JoinAnswered,
     LeaveAnswered,
@@ -144,16 +145,10 @@ class SendCommit:
     offsets: tuple[tuple[Resource, int], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class CommitDone:
-    """An OffsetCommit response."""
-
-    request: int
-    error: int = 0
-
-
 Request: TypeAlias = SendJoin | SendSync | SendHeartbeat | SendLeave | SendCommit
-Response: TypeAlias = JoinAnswered | SyncAnswered | HeartbeatAnswered | LeaveAnswered | CommitDone
+Response: TypeAlias = (
+    JoinAnswered | SyncAnswered | HeartbeatAnswered | LeaveAnswered | CommitAnswered
+)
 
 
 class Received(NamedTuple):

@@ -313,8 +313,6 @@ def _reassigned(
 
     Example: C departs, and A gets partition 2 at once. B departs, and A gets partition 1 as well. C
     is back within 30 s: A revokes partition 2, and C gets it in the next round.
-
-    References: as the module.
     """
     if leader_state is None or not policy.failback or not policy.longest_delay_ms:
         return (), ()

@@ -325,10 +325,7 @@ def _nothing() -> None:
 
 
 def why_no_target(policy: Policy) -> str | None:
-    """Return why a policy's assignor cannot compute its design's targets; None if it can.
-
-    References: Incremental Cooperative Rebalancing, Design II ("the same assignment back").
-    """
+    """Return why a policy's assignor cannot compute its design's targets; None if it can."""
     info, design = find(policy.assignor), NAMES[policy.design]
     if info.uses_lags and not info.uses_claims:
         return (

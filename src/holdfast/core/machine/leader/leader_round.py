@@ -234,9 +234,9 @@ PARTITION_BYTES = 28
 
 
 def named_in_round(request: ComputeAssignment) -> tuple[str, ...]:
-    """Return the topics that a leader looks up before a round, sorted; not all need exist (rule 1).
+    """Return the topics that a leader looks up before a round, sorted (rule 1).
 
-    References: KIP-429, "Consumer leader".
+    Not all need exist.
     """
     members = request.members
     sizes = sorted(len(m.metadata) for m in members)

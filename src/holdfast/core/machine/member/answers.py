@@ -343,7 +343,7 @@ def on_left(member: MemberData, event: LeaveAnswered) -> Actions:
 def on_revocation_commit(member: MemberData, event: CommitAnswered) -> Actions:
     """Handle the answer to a revocation's commit; a refusal may mean lost membership."""
     job = member.holdings.revocation
-    if job is None or job.token != event.token:
+    if job is None or job.token != event.request:
         return ()
     joins = member.join_request != NO_REQUEST
     actions = member.holdings.commit_answered(event, member.now_ms, joins=joins)

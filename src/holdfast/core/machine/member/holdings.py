@@ -252,7 +252,7 @@ class Holdings:
         will be.
         """
         job = self.revocation
-        if job is None or job.token != event.token or job.step is not RevocationStep.COMMITTING:
+        if job is None or job.token != event.request or job.step is not RevocationStep.COMMITTING:
             return ()
         is_overtaken = joins or job.sent_generation < job.identity.generation
         retriable = commits_again(event.error, is_overtaken=is_overtaken)

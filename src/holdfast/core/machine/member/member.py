@@ -230,8 +230,6 @@ class Member:
         ------
         LocalProtocolError
             If the table forbids the event in this state; then nothing has changed.
-
-        References: Incremental Cooperative Rebalancing, "Member process"; KIP-429.
         """
         data, name = self.data, type(event).__name__
         allowed = TRANSITIONS[data.state].get(name)

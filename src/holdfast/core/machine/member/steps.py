@@ -40,8 +40,6 @@ def watch_metadata(member: MemberData) -> Actions:
     """Ask for a round if partition counts differ from the leader's plan. Returns no actions.
 
     Only a stable leader does, once it knows counts; followers leave it to the leader.
-
-    References: Incremental Cooperative Rebalancing, "Member process", (b.5).
     """
     if (
         member.state is not MemberState.STABLE

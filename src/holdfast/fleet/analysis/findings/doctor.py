@@ -81,30 +81,14 @@ def worst_ranked(found: Iterable[Ranked], most: int | None = None) -> list[Verdi
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ExaminedFleet:
-    """Groups with their findings.
+    """Groups with their findings."""
 
-    Parameters
-    ----------
-    figures : Overview
-        One row a group, in the order of the groups.
-    since_ms : int
-        Begin of the window in UTC milliseconds; below 0 without one.
-    polled : str
-        Text about what polls of coordinators do not show; empty for other tables.
-    codes : frozenset of str
-        Codes of all findings.
-    listed : sequence of Examination
-        The first MOST_LISTED groups.
-    worst : Examination or None
-        The group that is worst now; None without groups.
-    """
-
-    figures: Overview
-    since_ms: int
-    polled: str
-    codes: frozenset[str]
-    listed: Sequence[Examination]
-    worst: Examination | None
+    figures: Overview  # one row a group, in the order of the groups
+    since_ms: int  # begin of the window in UTC milliseconds; below 0 without one
+    polled: str  # text about what polls of coordinators do not show; empty for other tables
+    codes: frozenset[str]  # codes of all findings
+    listed: Sequence[Examination]  # the first MOST_LISTED groups
+    worst: Examination | None  # the group that is worst now; None without groups
 
     def __len__(self) -> int:
         return len(self.figures)

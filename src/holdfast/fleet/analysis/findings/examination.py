@@ -154,10 +154,7 @@ def examine_lag(
 ) -> Examination:
     """Run the rules of the lag over a group in which nothing else has changed.
 
-    Parameters
-    ----------
-    kept : sequence of Finding
-        Findings of the other rules. No finding of the lag alone is a cause or an effect of them.
+    ``kept`` are findings of the other rules: no finding of the lag is a cause or an effect of them.
     """
     limits = limits or Limits()
     found = [f for rule in _rules_of_lag() for f in _find(rule, history, limits)]

@@ -26,11 +26,13 @@ from enum import StrEnum
 from glob import escape
 from typing import Any, Generic, TypeVar
 
+import numpy as np
+
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.command_lines import holdfast_line, kafka_line, option
 from holdfast.core.machine.clients import PLANNED
 from holdfast.core.machine.upgrade import Client, has_way
-from holdfast.core.model.columns import I64
+from holdfast.core.model.columns import I64, Mask
 from holdfast.core.names import harmless, visible
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import LagRows
@@ -74,18 +76,10 @@ class Lasts(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Few(Generic[Item]):
-    """The first items of many, and their total number.
+    """The first items of many, and their total number."""
 
-    Parameters
-    ----------
-    shown : tuple
-        At most ``MAX_EVIDENCE``.
-    total : int
-        Number of all items.
-    """
-
-    shown: tuple[Item, ...] = ()
-    total: int = 0
+    shown: tuple[Item, ...] = ()  # at most ``MAX_EVIDENCE``
+    total: int = 0  # number of all items
 
     @property
     def left_out(self) -> int:
@@ -120,25 +114,16 @@ def few_names(names: Iterable[str]) -> Few[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evidence:
-    """What a finding rests on; of each list the first few are shown.
+    """What a finding rests on; of each list the first few are shown."""
 
-    Parameters
-    ----------
-    generations : tuple of int
-        Kafka's generations.
-    from_ms, to_ms : int
-        First and last moment, UTC milliseconds.
-    members, partitions : tuple of str
-        Processes or member ids; ``topic-partition``.
-    figures : dict of str to float
-        Named measurements, units at the end of the name.
-    """
-
-    generations: Few[int] = NONE
+    generations: Few[int] = NONE  # Kafka's generations
+    # ``from_ms``, ``to_ms``: first and last moment, UTC milliseconds.
     from_ms: int = -1
     to_ms: int = -1
+    # ``members``, ``partitions``: processes or member ids; ``topic-partition``.
     members: Few[str] = NONE
     partitions: Few[str] = NONE
+    # Named measurements, units at the end of the name.
     figures: dict[str, float] = field(default_factory=dict)
 
 
@@ -160,31 +145,22 @@ def generations_of(evidence: Evidence) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Symptom:
-    """Result of a rule's function for one group.
-
-    Parameters
-    ----------
-    severity : Severity, optional
-        Replaces the rule's severity if the evidence is thin or the case is extreme.
-    cost_lower_s, cost_upper_s : float
-        Partition-seconds of cost in the window, at least and at most.
-    basis : Basis
-        Stated by a record, or inferred from several.
-    rebalances : frozenset of int
-        Indices of the group's rebalances that it concerns; empty if none.
-    every_s : float
-        Longest interval of a recurring symptom: the finding is active for twice as long after its
-        evidence, if that is longer than :attr:`Limits.recent_s`.
-    """
+    """Result of a rule's function for one group."""
 
     text: str
     evidence: Evidence
+    # Replaces the rule's severity if the evidence is thin or the case is extreme.
     severity: Severity | None = None
+    # ``cost_lower_s``, ``cost_upper_s``: partition-seconds of cost in the window, at least and at
+    # most.
     cost_lower_s: float = 0.0
     cost_upper_s: float = 0.0
     command: str = ""
-    basis: Basis = Basis.INFERRED
+    basis: Basis = Basis.INFERRED  # stated by a record, or inferred from several
+    # Indices of the group's rebalances that it concerns; empty if none.
     rebalances: frozenset[int] = frozenset()
+    # Longest interval of a recurring symptom: the finding is active for twice as long after its
+    # evidence, if that is longer than :attr:`Limits.recent_s`.
     every_s: float = 0.0
 
 
@@ -269,35 +245,22 @@ Look = Callable[[GroupHistory, Limits], Iterable[Symptom]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
-    """One code: its symptom and its texts.
+    """One code: its symptom and its texts."""
 
-    Parameters
-    ----------
-    code, name : str
-        ``HF1xx`` and a short name in words.
-    severity : Severity
-        Severity of its findings, unless a symptom has another one.
-    what, why, how, mend : str
-        Texts of ``holdfast explain``: what is seen, why it matters, how it is recognized, what to
-        do.
-    look : callable
-        ``(history, limits) -> symptoms``.
-    lasts : Lasts
-        How long its findings last after the end of their evidence.
-    of_lag : callable, optional
-        Part of ``look`` that judges the present lag, so that a commit alone may change its
-        symptoms. The rest uses commits only by :meth:`GroupHistory.had_work` and ``rebuilding``.
-    """
-
+    # ``code``, ``name``: ``HF1xx`` and a short name in words.
     code: str
     name: str
-    severity: Severity
+    severity: Severity  # severity of its findings, unless a symptom has another one
+    # ``what``, ``why``, ``how``, ``mend``: texts of ``holdfast explain``: what is seen, why it
+    # matters, how it is recognized, what to do.
     what: str
     why: str
     how: str
     mend: str
-    look: Look
-    lasts: Lasts = Lasts.EVIDENCE
+    look: Look  # ``(history, limits) -> symptoms``
+    lasts: Lasts = Lasts.EVIDENCE  # how long its findings last after the end of their evidence
+    # Part of ``look`` that judges the present lag, so that a commit alone may change its symptoms.
+    # The rest uses commits only by :meth:`GroupHistory.had_work` and ``rebuilding``.
     of_lag: Look | None = None
 
     def find(self, history: GroupHistory, limits: Limits) -> Iterator[Finding]:
@@ -345,11 +308,6 @@ def rule(
     """Register the function below as the rule of a code; :class:`Rule` explains the parameters.
 
     ``of_lag`` is True if all of it judges the present lag.
-
-    Raises
-    ------
-    AssertionError
-        If the code is registered already.
     """
 
     def register(look: Look) -> Look:
@@ -371,29 +329,30 @@ def named_partitions(lag: LagRows, rows: I64) -> Few[str]:
 
 
 def last_evidence(
-    history: GroupHistory, members: Iterable[str], rows: I64, **figures: float
+    history: GroupHistory,
+    members: Iterable[str] = (),
+    partitions: I64 | Few[str] = NONE,
+    **figures: float,
 ) -> Evidence:
-    """Return evidence of the present: since the last generation, with some rows of the lag."""
-    lag, g = history.lag, history.generations
+    """Return evidence of the present, since the last generation; partitions may be lag rows."""
     known = history.last >= 0
     return Evidence(
-        generations=few([int(g.number[history.last])]) if known else NONE,
-        from_ms=int(g.at_ms[history.last]) if known else history.end_ms,
+        generations=few([int(history.generations.number[history.last])]) if known else NONE,
+        from_ms=int(history.generations.at_ms[history.last]) if known else history.end_ms,
         to_ms=history.end_ms,
         members=few_names(dict.fromkeys(members)),
-        partitions=named_partitions(lag, rows),
+        partitions=partitions
+        if isinstance(partitions, Few)
+        else named_partitions(history.lag, partitions),
         figures=figures,
     )
 
 
 def marker_doubt(history: GroupHistory, limits: Limits, rows: I64) -> tuple[Severity | None, str]:
-    """Judge partitions whose lag may be control records of transactions.
+    """Judge lag rows whose records may be control records of transactions.
 
-    Returns
-    -------
-    Severity or None, and str
-        A lower severity than an error and the end of a sentence, if each of the lag rows is so few
-        records behind that markers explain it, and no cluster decided it; else None and "".
+    Return a lower severity and the end of a sentence, if each row is so few records behind that
+    markers explain it, and no cluster decided it; else None and "".
     """
     lag = history.lag
     if not len(rows) or (lag.has_unread[rows] > 0).any() or (lag.lag[rows] > limits.markers).any():
@@ -446,3 +405,53 @@ def describe(history: GroupHistory, *words: str) -> str:
 def count(number: int, noun: str, plural: str = "") -> str:
     """Return a number and its noun: ``1 member``, ``1,200 members``."""
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {plural or noun + 's'}"
+
+
+FOLLOW_UP_MS = 10_000
+"""The round that gives back what was revoked follows the last return by moments."""
+
+
+def symptom_of(
+    history: GroupHistory,
+    chosen: Mask,
+    text: str,
+    command: str,
+    *,
+    severity: Severity | None = None,
+    share: float = 1.0,
+    members: Iterable[str] = (),
+    rows: Iterable[int] = (),
+    **figures: float | None,
+) -> Symptom:
+    """Return a symptom of rebalances: bool[n_rebalances] ``chosen``; ``rows`` are timeline rows.
+
+    It costs their downtime, or the given fraction of it. A figure that is None is left out.
+    """
+    r = history.rebalances
+    at = r.at_ms[chosen]
+    return Symptom(
+        severity=severity,
+        text=text,
+        evidence=Evidence(
+            generations=few(r.generation[chosen].tolist()),
+            from_ms=int(at.min()) if len(at) else -1,
+            to_ms=int(at.max()) if len(at) else -1,
+            members=few_names(members),
+            partitions=few_names(history.partition_name(row) for row in rows),
+            figures={name: value for name, value in figures.items() if value is not None},
+        ),
+        cost_lower_s=float(np.nansum(r.downtime_lower_s[chosen])) * share,
+        cost_upper_s=summed_downtime_s(history, chosen) * share,
+        command=command,
+        rebalances=frozenset(np.flatnonzero(chosen).tolist()),
+    )
+
+
+def summed_downtime_s(history: GroupHistory, chosen: Mask) -> float:
+    """Sum the partition-seconds without an owner that some rebalances cost at most."""
+    return float(np.nansum(history.rebalances.downtime_upper_s[chosen]))
+
+
+def show_rebalances(history: GroupHistory) -> str:
+    """Return a command that shows the group's rebalances."""
+    return on_group(history, "history", "--table", "rebalances")

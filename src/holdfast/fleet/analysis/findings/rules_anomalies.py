@@ -25,6 +25,7 @@ from holdfast.fleet.analysis.findings.finding import (
     count,
     few,
     few_names,
+    last_evidence,
     on_group,
     rule,
 )
@@ -148,8 +149,7 @@ def _one_location(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     rows = history.anomalies_of("shared_location")
     if not rows.num_rows:
         return
-    g = history.generations
-    index = g.index_of(ints(rows, "generation"), times_ms(rows, "timestamp"))
+    index = history.generations.index_of(ints(rows, "generation"), times_ms(rows, "timestamp"))
     shared = rows["member_ids"].take(np.flatnonzero(index == history.last)).to_pylist()
     if not shared:
         return
@@ -158,13 +158,7 @@ def _one_location(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     yield Symptom(
         text=f"{count(len(who), 'member')} have {locations}: after a scale-up their restarts move "
         "partitions",
-        evidence=Evidence(
-            generations=few([int(g.number[history.last])]),
-            from_ms=int(g.at_ms[history.last]),
-            to_ms=history.end_ms,
-            members=few_names(who),
-        ),
-        cost_upper_s=0.0,
+        evidence=last_evidence(history, who),
         command=on_group(history, "history", "--table", "members"),
         basis=Basis.STATED,
     )
@@ -187,8 +181,7 @@ def _one_location(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
 def _failed_resource(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     if not (now := failed_in(history).get(history.last)):
         return
-    g, owners = history.generations, _owners_now(history)
-    since_ms = int(g.at_ms[history.last])
+    owners, since_ms = _owners_now(history), int(history.generations.at_ms[history.last])
     split: dict[bool, list[dict[str, Any]]] = {True: [], False: []}
     for row in now:
         who = owners.get((row["topic"], row["partition"]))
@@ -201,12 +194,10 @@ def _failed_resource(history: GroupHistory, limits: Limits) -> Iterator[Symptom]
         yield Symptom(
             severity=None if is_idle else Severity.WARN,
             text=f"the work on {count(len(found), 'resource')} has failed ({errors}): {what}",
-            evidence=Evidence(
-                generations=few([int(g.number[history.last])]),
-                from_ms=since_ms,
-                to_ms=history.end_ms,
-                members=few_names(sorted({name for row in found for name in row["member_ids"]})),
-                partitions=few_names(f"{row['topic']}-{row['partition']}" for row in found),
+            evidence=last_evidence(
+                history,
+                sorted({name for row in found for name in row["member_ids"]}),
+                few_names(f"{row['topic']}-{row['partition']}" for row in found),
             ),
             cost_upper_s=len(found) * (history.end_ms - since_ms) / 1000 if is_idle else 0.0,
             command=on_group(history, "history", "--table", "anomalies"),

@@ -214,7 +214,7 @@ def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         severity=Severity.INFO if total > partitions else Severity.WARN,
         text=f"{len(rows)} of {count(total, 'member')} without a {noun} "
         f"({count(partitions, noun)} ever assigned)",
-        evidence=last_evidence(history, names, rows[:0]),
+        evidence=last_evidence(history, names),
         command=describe(history, "--members"),
     )
 
@@ -328,7 +328,7 @@ def _uneven(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     yield Symptom(
         severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
         text=f"members with the same topics have {loads.min()} to {loads.max()} partitions",
-        evidence=last_evidence(history, most, rows[:0], spread_partitions=float(spread)),
+        evidence=last_evidence(history, most, spread_partitions=float(spread)),
         command=on_group(history, "plan", "--assignor", "cooperative-sticky"),
     )
 

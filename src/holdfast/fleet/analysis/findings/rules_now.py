@@ -43,21 +43,12 @@ _NAMED = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AwaitedMembers:
-    """Members that a coordinator waits for, as far as known.
+    """Members that a coordinator waits for, as far as known."""
 
-    Parameters
-    ----------
-    members : tuple of SeenMember
-        At least one of the awaited members; empty if none can be named.
-    text : str
-        Their description.
-    is_sure : bool
-        Whether all of ``members`` are awaited.
-    """
-
+    # At least one of the awaited members; empty if none can be named.
     members: tuple[SeenMember, ...] = ()
-    text: str = ""
-    is_sure: bool = False
+    text: str = ""  # their description
+    is_sure: bool = False  # whether all of ``members`` are awaited
 
 
 @rule(
@@ -223,11 +214,8 @@ def _first_silent(
 ) -> tuple[SeenMember, float, float] | None:
     """Return the member with unread records that stopped committing well before all others.
 
-    Returns
-    -------
-    (SeenMember, float, float) or None
-        The member, the seconds since its last commit, and how much later the next one committed
-        last. None if no member differs clearly.
+    Return the seconds since its last commit too, and how much later the next one committed last;
+    None if no member differs clearly.
     """
     lag = history.lag
     newest_ms = int(lag.commit_ms.max(initial=0))

@@ -21,7 +21,9 @@ is deployed leaves in the middle of its work, and its last commit is seconds old
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from bisect import bisect_left
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
@@ -35,9 +37,17 @@ from holdfast.core.model.poll_interval import (
     near_poll_timeout,
     says_poll_timeout,
 )
-from holdfast.fleet.analysis.findings.finding import Limits, Severity, Symptom, count, few, rule
-from holdfast.fleet.analysis.findings.of_rebalances import FOLLOW_UP_MS, show_rebalances, symptom_of
-from holdfast.fleet.analysis.group.departures import Departure, read_departures
+from holdfast.fleet.analysis.findings.finding import (
+    FOLLOW_UP_MS,
+    Limits,
+    Severity,
+    Symptom,
+    count,
+    few,
+    rule,
+    show_rebalances,
+    symptom_of,
+)
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.presence import Absence
 from holdfast.fleet.analysis.spans import span
@@ -71,28 +81,29 @@ _ANY_KEYS = ("max.poll.interval.ms", "max.poll.records")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Departure:
+    """A departed member."""
+
+    row: int  # its last row among those of the group's members
+    member: int  # its member id, by index
+    gone: int  # first generation without it
+    # First generation with a new member id of its process, ``gone`` or later; -1 for none.
+    back: int
+    # Seconds from its last evidence, a commit of its own or the round before, to the record without
+    # it.
+    unseen_s: float
+    has_committed: bool  # whether that evidence is a commit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlowPoller:
-    """A process that polls too rarely.
+    """A process that polls too rarely."""
 
-    Parameters
-    ----------
-    name : str
-        Static name or client id, and host.
-    went : tuple of Departure
-        Its departures.
-    n_late : int
-        How many of them came one poll interval after its last evidence.
-    interval_s : float
-        Its poll interval, if known, else an estimate.
-    doubt : str
-        Another possible reason; empty if no other one fits.
-    """
-
-    name: str
-    went: tuple[Departure, ...]
-    n_late: int
-    interval_s: float
-    doubt: str = ""
+    name: str  # static name or client id, and host
+    went: tuple[Departure, ...]  # its departures
+    n_late: int  # how many of them came one poll interval after its last evidence
+    interval_s: float  # its poll interval, if known, else an estimate
+    doubt: str = ""  # another possible reason; empty if no other one fits
 
     @property
     def is_back(self) -> bool:
@@ -130,6 +141,71 @@ def _find_slow_pollers(history: GroupHistory) -> list[SlowPoller]:
     judged = (_judged(history, name, went) for name, went in departures.items())
     found = [one for one in judged if one is not None]
     return sorted(_beside_a_deploy(found), key=lambda one: -one.n_late)
+
+
+def read_departures(
+    generation: I64,
+    member: I64,
+    process: Callable[[int], str],
+    at_ms: I64,
+    unseen_ms: Mapping[int, Sequence[int]],
+) -> dict[str, list[Departure]]:
+    """Return departures of one group by process, in their order.
+
+    Parameters
+    ----------
+    generation, member : int64[n]
+        The group's members, a row for each generation: ascending by generation and member id.
+    process : callable
+        Returns the process of a row.
+    at_ms : int64[n_generations]
+        Time of the record of each generation.
+    unseen_ms : mapping
+        Generation without some members -> ``unseen_ms`` of its rebalance. Members that left in
+        another one are omitted, and those without evidence.
+
+    Notes
+    -----
+    Cost: a sort of the rows, and some steps for each departure and each member id.
+    """
+    n_members = int(member.max(initial=0)) + 1
+    people = generation * n_members + member
+    last = len(at_ms) - 1
+    went = np.flatnonzero(~np.isin(people + n_members, people) & (generation < last))
+    _, first = np.unique(member, return_index=True)
+    arrivals: dict[str, list[tuple[int, int]]] = defaultdict(list)
+    if len(went):
+        for row in np.sort(first).tolist():
+            arrivals[process(row)].append((int(generation[row]), int(member[row])))
+    for one in arrivals.values():
+        one.sort()
+    found: dict[str, list[Departure]] = defaultdict(list)
+    next_of: dict[int, int] = defaultdict(int)
+    for row in went.tolist():
+        gone, name = int(generation[row]) + 1, process(row)
+        spans, at = unseen_ms.get(gone, ()), next_of[gone]
+        next_of[gone] += 1
+        if at >= len(spans) or spans[at] < 0:
+            continue
+        unseen = spans[at] / 1000
+        since_round_s = float(at_ms[gone] - at_ms[gone - 1]) / 1000
+        found[name].append(
+            Departure(
+                row=row,
+                member=int(member[row]),
+                gone=gone,
+                back=_back(arrivals[name], gone, int(member[row])),
+                unseen_s=unseen,
+                has_committed=unseen < since_round_s - 0.05,
+            )
+        )
+    return dict(found)
+
+
+def _back(arrivals: Sequence[tuple[int, int]], gone: int, member: int) -> int:
+    """Return the first generation from ``gone`` on that another member id joined."""
+    after = bisect_left(arrivals, (gone, -1))
+    return next((at for at, who in arrivals[after : after + 2] if who != member), -1)
 
 
 def _process(history: GroupHistory, row: int) -> str:

@@ -18,6 +18,7 @@ from holdfast.core.command_lines import holdfast_line, kafka_line, option
 from holdfast.core.machine.policy import policy_of_protocol
 from holdfast.core.model.columns import I64, Mask
 from holdfast.fleet.analysis.findings.finding import (
+    FOLLOW_UP_MS,
     Evidence,
     Limits,
     Severity,
@@ -27,14 +28,11 @@ from holdfast.fleet.analysis.findings.finding import (
     few_names,
     on_group,
     rule,
-    to_cooperative,
-    unplanned_of,
-)
-from holdfast.fleet.analysis.findings.of_rebalances import (
-    FOLLOW_UP_MS,
     show_rebalances,
     summed_downtime_s,
     symptom_of,
+    to_cooperative,
+    unplanned_of,
 )
 from holdfast.fleet.analysis.findings.rules_anomalies import failed_in
 from holdfast.fleet.analysis.findings.rules_pollers import explains, slow_pollers
@@ -283,12 +281,7 @@ def _by_what_moves_cost(history: GroupHistory, restart_s: float) -> tuple[bool, 
 def _for_restarts(history: GroupHistory, delayed: str, *, is_dear: bool) -> str:
     """Return a command for a group whose members restart.
 
-    Parameters
-    ----------
-    delayed : str
-        The command for a group with a delay, or for one that needs a delay.
-        is_dear : bool
-            Whether a move costs enough to need a delay.
+    It is ``delayed`` for a group with a delay, or if a move is dear enough to need one.
     """
     if not history.kind.takes_assignors:
         return show_rebalances(history)

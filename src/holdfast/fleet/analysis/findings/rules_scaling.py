@@ -16,8 +16,16 @@ from typing import Final
 import numpy as np
 
 from holdfast.core.model.columns import I32, I64, distinct
-from holdfast.fleet.analysis.findings.finding import Limits, Severity, Symptom, count, rule
-from holdfast.fleet.analysis.findings.of_rebalances import FOLLOW_UP_MS, show_rebalances, symptom_of
+from holdfast.fleet.analysis.findings.finding import (
+    FOLLOW_UP_MS,
+    Limits,
+    Severity,
+    Symptom,
+    count,
+    rule,
+    show_rebalances,
+    symptom_of,
+)
 from holdfast.fleet.analysis.findings.rules_pollers import slow_pollers
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.spans import span
@@ -28,19 +36,12 @@ START_S: Final = 10.0
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lives:
-    """When each process of a group was a member.
+    """When each process of a group was a member."""
 
-    Parameters
-    ----------
-    process : int32[n]
-        Index of the process, ascending.
-    came, went : int64[n]
-        The first generation with it, and the first one without it for good; ``came`` is 0 for a
-        process of the first generation, and ``went`` the number of generations for one of the
-        last.
-    """
-
-    process: I32
+    process: I32  # int32[n]: index of the process, ascending
+    # ``came``, ``went`` (int64[n]): the first generation with it, and the first one without it for
+    # good; ``came`` is 0 for a process of the first generation, and ``went`` the number of
+    # generations for one of the last.
     came: I64
     went: I64
 
@@ -52,25 +53,17 @@ class Lives:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Turnover:
-    """A period in which processes joined and left.
+    """A period in which processes joined and left."""
 
-    Parameters
-    ----------
-    begin, end : int
-        First and last generation in which one joined or left.
-    stayed, gone, replaced : int
-        How many of the previous processes stayed; how many of them left; and how many of all that
-        left were replaced by a new one.
-    visitors : tuple of int
-        Indices in ``Lives`` of processes that joined and left in it.
-    """
-
+    # ``begin``, ``end``: first and last generation in which one joined or left.
     begin: int
     end: int
+    # ``stayed``, ``gone``, ``replaced``: how many of the previous processes stayed; how many of
+    # them left; and how many of all that left were replaced by a new one.
     stayed: int
     gone: int
     replaced: int
-    visitors: tuple[int, ...]
+    visitors: tuple[int, ...]  # indices in ``Lives`` of processes that joined and left in it
 
     @property
     def is_deploy(self) -> bool:

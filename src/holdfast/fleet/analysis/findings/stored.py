@@ -102,16 +102,10 @@ def _us(ms: int | None) -> int | None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: rows are cached
 class StoredFindings:
-    """Findings of tables, by group.
-
-    Parameters
-    ----------
-    source : GivenSource
-        Origin of the tables as the reader knows it, for commands.
-    """
+    """Findings of tables, by group."""
 
     grouped: GroupedTable
-    source: GivenSource
+    source: GivenSource  # origin of the tables as the reader knows it, for commands
 
     @classmethod
     def of(cls, findings: pa.Table, source: GivenSource) -> StoredFindings:

@@ -3,7 +3,7 @@
 ``group_history`` is the whole history. ``timeline`` has the owner of each partition over time,
 ``identity`` the member ids of each process, ``presence`` the members of each generation,
 ``rebalances`` the group's rebalances, ``lag`` its lag now, ``lag_over_time`` the readings of a time
-range, ``departures`` its departed members, and ``rebuilding`` the cost of a move.
+range, and ``rebuilding`` the cost of a move. ``overview`` has the figures of many groups.
 ``present_members`` has a row for each present member. ``live`` has the coordinators' answers about
 groups over time.
 """

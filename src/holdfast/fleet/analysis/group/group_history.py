@@ -40,7 +40,7 @@ from holdfast.fleet.analysis.group.timeline import (
     read_generations,
 )
 from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age
-from holdfast.fleet.columnar import ArrowTable, DecodedRows
+from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.tables.reading import GroupTables, Tables
 
 _IN_ORDER = ("timestamp", "generation", "kind", "topic", "partition")
@@ -49,33 +49,20 @@ _IN_ORDER = ("timestamp", "generation", "kind", "topic", "partition")
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: parts are cached
 class GroupHistory:
-    """The history of one group.
+    """The history of one group."""
 
-    Parameters
-    ----------
-    stored : GroupTables
-        Rows of the group in any of the pipeline's tables. Without a table, rules that need it find
-        nothing.
-    last_ms : int, optional
-        End of the window in UTC milliseconds; never before the last generation.
-    since_ms : int
-        Begin of the window: ``rebalances``, ``absences`` and ``anomalies`` begin there. The last
-        generation is never too old.
-    live : LiveGroup, optional
-        The coordinators' answer; None without a query.
-    source : GivenSource
-        Origin of the tables, for suggested commands.
-    commits : CommitTimes, optional
-        Without it, the cost of a move is unknown.
-    """
-
+    # Rows of the group in any of the pipeline's tables. Without a table, rules that need it find
+    # nothing.
     stored: GroupTables
+    # End of the window in UTC milliseconds; never before the last generation.
     last_ms: int | None = None
+    # Begin of the window: ``rebalances``, ``absences`` and ``anomalies`` begin there. The last
+    # generation is never too old.
     since_ms: int = NEVER
-    live: LiveGroup | None = None
-    source: GivenSource = NOT_KNOWN
+    live: LiveGroup | None = None  # the coordinators' answer; None without a query
+    source: GivenSource = NOT_KNOWN  # origin of the tables, for suggested commands
     age: Age = NOT_UPDATED
-    commits: CommitTimes | None = None
+    commits: CommitTimes | None = None  # without it, the cost of a move is unknown
 
     @property
     def name(self) -> str:
@@ -87,19 +74,15 @@ class GroupHistory:
         """Settlements of the group."""
         return read_generations(self.stored["generations"])
 
-    def index_of(self, rows: DecodedRows) -> I64:
-        """Return the index of the generation of each row; -1 if no record has it."""
-        return self.generations.index_of(rows.ints("generation"), rows.times_ms("timestamp"))
-
     @cached_property
     def generation_index(self) -> I64:
         """Index of the generation of each row of ``generations``."""
-        return self.index_of(self.stored["generations"])
+        return self.generations.of_rows(self.stored["generations"])
 
     @cached_property
     def assignment_index(self) -> I64:
         """Index of the generation of each row of ``assignments``."""
-        return self.index_of(self.stored["assignments"])
+        return self.generations.of_rows(self.stored["assignments"])
 
     @cached_property
     def identities(self) -> Identities:
@@ -156,7 +139,7 @@ class GroupHistory:
     def presence(self) -> Presence:
         """Which process was in the group when."""
         rows = self.stored["members"]
-        return read_presence(rows, self.index_of(rows), self.identities)
+        return read_presence(rows, self.generations.of_rows(rows), self.identities)
 
     @cached_property
     def absences(self) -> tuple[Absence, ...]:
@@ -174,7 +157,9 @@ class GroupHistory:
         rows = self.stored["anomalies"]
         if not len(rows):
             return rows.arrow
-        kept = (rows.times_ms("timestamp") >= self.since_ms) | (self.index_of(rows) == self.last)
+        kept = (rows.times_ms("timestamp") >= self.since_ms) | (
+            self.generations.of_rows(rows) == self.last
+        )
         # Rows of several batches come in the order of their files.
         return rows.arrow.filter(pa.array(kept)).sort_by([(key, "ascending") for key in _IN_ORDER])
 

@@ -21,20 +21,12 @@ from holdfast.fleet.columnar import DecodedRows
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Identities:
-    """Names of processes and the member ids that belong to them.
-
-    Parameters
-    ----------
-    names : tuple of str
-        Identities, in order of first appearance.
-    hosts : tuple of str
-        Distinct client hosts; "" where none is known.
-    """
+    """Names of processes and the member ids that belong to them."""
 
     members: tuple[str, ...]
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # identities, in order of first appearance
     identity: I32
-    hosts: tuple[str, ...]
+    hosts: tuple[str, ...]  # distinct client hosts; "" where none is known
     host: I32
 
     def over(self, members: Sequence[str]) -> Identities:

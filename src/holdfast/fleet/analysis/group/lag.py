@@ -61,6 +61,18 @@ def lag_sums(rows: ArrowTable, by: Sequence[str]) -> pa.Table:
     )
 
 
+def _ints(name: str) -> cached_property[I64]:
+    return cached_property(lambda lag: lag.rows.ints(name))
+
+
+def _times_ms(name: str) -> cached_property[I64]:
+    return cached_property(lambda lag: lag.rows.times_ms(name))
+
+
+def _codes(name: str) -> cached_property[tuple[I32, tuple[str, ...]]]:
+    return cached_property(lambda lag: lag.rows.codes(name))
+
+
 @dataclass(frozen=True, eq=False)  # no slots: columns are cached
 class LagRows:
     """Lag of each partition: a column is decoded when it is used first.
@@ -69,6 +81,18 @@ class LagRows:
     """
 
     rows: DecodedRows
+
+    partition = _ints("partition")
+    lag = _ints("lag")  # records between the committed offset and the end of the log
+    committed = _ints("current_offset")
+    begin = _ints("log_start_offset")
+    end = _ints("log_end_offset")
+    has_unread = _ints("has_unread")  # 0 if at most control records of transactions are unread
+    commit_ms = _times_ms("commit_timestamp")  # time of the last commit
+    position_ms = _times_ms("position_timestamp")  # when the group reached ``committed``
+    # Topic, and member id of the owner in the last generation, as an index into the sorted names.
+    topic_codes = _codes("topic")
+    owner_codes = _codes("member_id")
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -79,43 +103,18 @@ class LagRows:
         return self.rows.arrow
 
     @cached_property
-    def topic_codes(self) -> tuple[I32, tuple[str, ...]]:
-        """Topic of each row, as an index into the sorted names."""
-        return self.rows.codes("topic")
-
-    @cached_property
     def topic(self) -> list[str]:
         """Topic of each row."""
         return self.rows.texts("topic", "")
 
+    @cached_property
+    def member(self) -> list[str | None]:
+        """Member id of the owner in the last generation."""
+        return self.rows.texts("member_id")
+
     def partition_name(self, row: int) -> str:
         """Return ``topic-partition`` of a row."""
         return f"{self.rows.text('topic', row) or ''}-{self.partition[row]}"
-
-    @cached_property
-    def partition(self) -> I64:
-        """Partition of each row."""
-        return self.rows.ints("partition")
-
-    @cached_property
-    def lag(self) -> I64:
-        """Records between the committed offset and the end of the log."""
-        return self.rows.ints("lag")
-
-    @cached_property
-    def committed(self) -> I64:
-        """Committed offset."""
-        return self.rows.ints("current_offset")
-
-    @cached_property
-    def commit_ms(self) -> I64:
-        """Time of the last commit."""
-        return self.rows.times_ms("commit_timestamp")
-
-    @cached_property
-    def position_ms(self) -> I64:
-        """When the group reached ``committed``."""
-        return self.rows.times_ms("position_timestamp")
 
     @cached_property
     def age_s(self) -> F64:
@@ -128,34 +127,6 @@ class LagRows:
     def seconds(self) -> F64:
         """Time lag in seconds, on any basis; NaN if unknown."""
         return self.rows.floats("lag_seconds")
-
-    @cached_property
-    def has_unread(self) -> I64:
-        """Return 1 if a record is unread, 0 if at most control records of transactions are.
-
-        -1 if unknown.
-        """
-        return self.rows.ints("has_unread")
-
-    @cached_property
-    def end(self) -> I64:
-        """Log end offset."""
-        return self.rows.ints("log_end_offset")
-
-    @cached_property
-    def begin(self) -> I64:
-        """Log start offset."""
-        return self.rows.ints("log_start_offset")
-
-    @cached_property
-    def owner_codes(self) -> tuple[I32, tuple[str, ...]]:
-        """Owner in the last generation, as an index into the sorted member ids; -1 for none."""
-        return self.rows.codes("member_id")
-
-    @cached_property
-    def member(self) -> list[str | None]:
-        """Member id of the owner in the last generation."""
-        return self.rows.texts("member_id")
 
     @cached_property
     def not_subscribed(self) -> Mask:

@@ -39,38 +39,23 @@ _COLUMNS: Final = ("group", "topic", "timestamp", "lag", "lag_seconds", "resolut
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LagLine:
-    """The lag of some topics over time.
+    """The lag of some topics over time."""
 
-    Parameters
-    ----------
-    name : str
-        The topic; empty for all of them.
-    lag, seconds : float64[n]
-        Records, and the largest time lag in seconds; NaN where unknown.
-    """
-
-    name: str
+    name: str  # the topic; empty for all of them
+    # ``lag``, ``seconds`` (float64[n]): records, and the largest time lag in seconds; NaN where
+    # unknown.
     lag: F64
     seconds: F64
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class LagOverTime:
-    """Lag over time.
+    """Lag over time."""
 
-    Parameters
-    ----------
-    at_ms : int64[n]
-        Moments of the readings, ascending, in UTC milliseconds.
-    lines : sequence of LagLine
-        One for all groups; of a group one for each topic, the greatest first.
-    n_others : int
-        Topics that the last line sums up; 0 without such a line.
-    """
-
-    at_ms: I64
+    at_ms: I64  # int64[n]: moments of the readings, ascending, in UTC milliseconds
+    # One for all groups; of a group one for each topic, the greatest first.
     lines: Sequence[LagLine]
-    n_others: int = 0
+    n_others: int = 0  # topics that the last line sums up; 0 without such a line
 
 
 def read_readings(
@@ -79,14 +64,10 @@ def read_readings(
     until_ms: int | None,
     groups: Sequence[str] | None = None,
 ) -> pa.Table:
-    """Return rows of ``lag_history`` in a time range, in one resolution.
+    """Return rows of ``lag_history`` of some groups, or of all, in one resolution.
 
-    Parameters
-    ----------
-    since_ms, until_ms : int, optional
-        First and last moment in UTC milliseconds; None for no limit.
-    groups : sequence of str, optional
-        By default all groups.
+    ``since_ms`` and ``until_ms`` are the first and last moment in UTC milliseconds; None for no
+    limit.
     """
     most = FLEET_READINGS if groups is None else MOST_READINGS
     span = _Range.of(tables, since_ms, until_ms, most)
@@ -104,12 +85,7 @@ def readings_of(
 ) -> tuple[pa.Table, LagOverTime | None]:
     """Return the readings of some groups, and the lag of all groups together if these are more.
 
-    Of other groups no reading stays in memory.
-
-    Parameters
-    ----------
-    since_ms, until_ms
-        As of :func:`read_readings`.
+    Of other groups no reading stays in memory. The time range is as of :func:`read_readings`.
     """
     if len(groups) <= GROUPS_AT_ONCE:
         return read_readings(tables, since_ms, until_ms, groups), None
@@ -132,12 +108,10 @@ def lag_of_groups(
 ) -> tuple[I64, LagOverTime]:
     """Return the last lag of each group in each part of a time range, and that of all together.
 
+    The time range is as of :func:`read_readings`; ``names`` are sorted.
+
     Parameters
     ----------
-    since_ms, until_ms
-        As of :func:`read_readings`.
-    names : sequence of str
-        Groups, sorted.
     parts : (int, int, int)
         Begin and end in UTC milliseconds, and the number of parts.
 
@@ -160,20 +134,12 @@ _NO_ROWS: Final = arrow_schema("lag_history").empty_table().select(_COLUMNS)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Readings:
-    """Readings of a range, which are read file by file where they are many.
-
-    Parameters
-    ----------
-    groups : array of str or None
-        Groups; None for all.
-    at_ms : int64[n]
-        Moments of the readings, at most MOST_READINGS, ascending.
-    """
+    """Readings of a range, which are read file by file where they are many."""
 
     tables: Tables
     span: _Range
-    groups: pa.Array | None
-    at_ms: I64
+    groups: pa.Array | None  # groups; None for all
+    at_ms: I64  # int64[n]: moments of the readings, at most MOST_READINGS, ascending
     held: Sequence[pa.Table] | None
 
     @classmethod
@@ -326,20 +292,12 @@ class _Sums:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _LagByPart:
-    """The last lag of each group in each part of a time range.
-
-    Parameters
-    ----------
-    part : int64[moments]
-        Part of each moment, -1 where a later moment is of the same part.
-    lags : int64[groups, parts]
-        -1 without a reading.
-    """
+    """The last lag of each group in each part of a time range."""
 
     at_ms: I64
-    part: I64
+    part: I64  # int64[moments]: part of each moment, -1 where a later moment is of the same part
     names: pa.Array
-    lags: I64
+    lags: I64  # int64[groups, parts]: -1 without a reading
 
     @classmethod
     def of(

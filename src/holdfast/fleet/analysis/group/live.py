@@ -22,21 +22,14 @@ from holdfast.cluster.snapshot import GONE, SeenGroup, SeenGroups
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveGroup:
-    """A group as of the last answer.
-
-    Parameters
-    ----------
-    seen : SeenGroup or None
-        The coordinator's answer; None if no coordinator lists the group.
-    is_gone : bool
-        Whether no coordinator has it.
-    since_ms, quiescent_ms : int or None
-        First answer by which it rebalances, and the last one before that; milliseconds since 1970.
-    """
+    """A group as of the last answer."""
 
     queried_ms: int
+    # The coordinator's answer; None if no coordinator lists the group.
     seen: SeenGroup | None = None
-    is_gone: bool = False
+    is_gone: bool = False  # whether no coordinator has it
+    # ``since_ms``, ``quiescent_ms``: first answer by which it rebalances, and the last one before
+    # that; milliseconds since 1970.
     since_ms: int | None = None
     quiescent_ms: int | None = None
 

@@ -22,7 +22,7 @@ from holdfast.core.model.columns import F64, I64, Mask, distinct, starts
 from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
 from holdfast.fleet.analysis.group.timeline import Settlements, read_generations
-from holdfast.fleet.columnar import DecodedRows, GroupedTable, row_starts
+from holdfast.fleet.columnar import DecodedRows, GroupedTable
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.reading import SomeGroups
 
@@ -32,55 +32,40 @@ _LONG_SUM = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Overview:
-    """Figures of groups, one row a group.
+    """Figures of groups, one row a group."""
 
-    Parameters
-    ----------
-    names, state, protocol : object[n]
-        State and protocol of the last generation: ``unknown`` and empty without one.
-    group_type : object[n]
-        Tuples of types, sorted.
-    is_known : bool[n]
-        Whether there is a generation.
-    generation, n_members : int64[n]
-        Of the last generation; 0 without one.
-    first_ms, settled_ms, end_ms : int64[n]
-        First and last generation, 0 without one, and end of the window, in UTC milliseconds.
-    n_partitions, n_rows, n_owned : int64[n]
-        Partitions that ever had an owner or a reader; those that had an owner; those that had one
-        at once.
-    n_rebalances, n_moved, n_anomalies : int64[n]
-        In the window.
-    downtime_lower_s, downtime_upper_s, idle_lower_s, idle_upper_s : float64[n]
-        Partition-seconds in the window.
-    lag : int64[n]
-        Records behind, over all partitions with a known lag; -1 without one.
-    rebalances_ms : int64
-        Moments of the rebalances in the window of all groups with a generation.
-    """
-
+    # ``names``, ``state``, ``protocol`` (object[n]): state and protocol of the last generation:
+    # ``unknown`` and empty without one.
     names: npt.NDArray[np.object_]
     state: npt.NDArray[np.object_]
     protocol: npt.NDArray[np.object_]
-    group_type: npt.NDArray[np.object_]
-    is_known: Mask
+    group_type: npt.NDArray[np.object_]  # object[n]: tuples of types, sorted
+    is_known: Mask  # bool[n]: whether there is a generation
+    # ``generation``, ``n_members`` (int64[n]): of the last generation; 0 without one.
     generation: I64
     n_members: I64
+    # ``first_ms``, ``settled_ms``, ``end_ms`` (int64[n]): first and last generation, 0 without one,
+    # and end of the window, in UTC milliseconds.
     first_ms: I64
     settled_ms: I64
     end_ms: I64
+    # ``n_partitions``, ``n_rows``, ``n_owned`` (int64[n]): partitions that ever had an owner or a
+    # reader; those that had an owner; those that had one at once.
     n_partitions: I64
     n_rows: I64
     n_owned: I64
+    # ``n_rebalances``, ``n_moved``, ``n_anomalies`` (int64[n]): in the window.
     n_rebalances: I64
     n_moved: I64
     n_anomalies: I64
+    # ``downtime_lower_s``, ``downtime_upper_s``, ``idle_lower_s``, ``idle_upper_s`` (float64[n]):
+    # partition-seconds in the window.
     downtime_lower_s: F64
     downtime_upper_s: F64
     idle_lower_s: F64
     idle_upper_s: F64
-    lag: I64
-    rebalances_ms: I64
+    lag: I64  # int64[n]: records behind, over all partitions with a known lag; -1 without one
+    rebalances_ms: I64  # moments of the rebalances in the window of all groups with a generation
 
     def __len__(self) -> int:
         return len(self.names)
@@ -128,16 +113,16 @@ def overview(some: SomeGroups, last_ms: int | None, since_ms: int = NEVER) -> Ov
     n = len(some.groups)
     rows, of = some.rows("generations")
     settled = read_generations(rows, of)
-    first, last = first_and_last(settled, n)
+    first, last = settled.first_and_last(n)
     first_ms, settled_ms = (values_at(settled.at_ms, at) for at in (first, last))
     n_partitions = rows.ints("n_partitions", 0)
     is_shared = rows.equal("group_type", GroupType.SHARE)
     n_shared = _most(n_partitions[is_shared], of[is_shared], n)
-    n_rows = owned_partitions(some, assignment_index(some, settled) >= 0)
+    n_rows = owned_partitions(some, settled.of_rows(*some.rows("assignments")) >= 0)
     return Overview(
         names=_objects(some.groups),
-        state=texts_at(rows, "state", settled, last, "unknown"),
-        protocol=texts_at(rows, "protocol", settled, last, ""),
+        state=settled.texts("state", last, "unknown"),
+        protocol=settled.texts("protocol", last, ""),
         group_type=_types(rows, of, n),
         is_known=last >= 0,
         generation=values_at(settled.number, last),
@@ -154,25 +139,9 @@ def overview(some: SomeGroups, last_ms: int | None, since_ms: int = NEVER) -> Ov
     )
 
 
-def first_and_last(settled: Settlements, n: int) -> tuple[I64, I64]:
-    """Return the index of the first and the last settlement of each of ``n`` groups; else -1."""
-    edges = row_starts(settled.group, n)
-    is_known = edges[1:] > edges[:-1]
-    return np.where(is_known, edges[:-1], -1), np.where(is_known, edges[1:] - 1, -1)
-
-
 def values_at(values: I64, at: I64) -> I64:
     """Return the values of some rows; 0 at -1."""
     return np.append(values, 0)[at]
-
-
-def texts_at(
-    rows: DecodedRows, name: str, settled: Settlements, at: I64, missing: str
-) -> npt.NDArray[np.object_]:
-    """Return the values of some settlements in a string column; ``missing`` at -1."""
-    found = np.full(len(at), missing, object)
-    found[at >= 0] = rows.texts(name, "", settled.row[at[at >= 0]])
-    return found
 
 
 def _objects(values: Sequence[object]) -> npt.NDArray[np.object_]:
@@ -197,12 +166,6 @@ def _types(rows: DecodedRows, of: I64, n: int) -> npt.NDArray[np.object_]:
     return _objects(found)
 
 
-def assignment_index(some: SomeGroups, settled: Settlements) -> I64:
-    """Return the index of the settlement of each row of ``assignments``; -1 without a record."""
-    rows, of = some.rows("assignments")
-    return settled.index_of(rows.ints("generation"), rows.times_ms("timestamp"), of)
-
-
 def owned_partitions(some: SomeGroups, counted: Mask) -> I64:
     """Return the partitions of each group that some rows of ``assignments`` give an owner."""
     rows, of = some.rows("assignments")
@@ -222,9 +185,8 @@ def owned_partitions(some: SomeGroups, counted: Mask) -> I64:
 def _anomalies(some: SomeGroups, settled: Settlements, last: I64, since_ms: int) -> I64:
     """Count the anomalies of the window, and those of the last generation."""
     rows, of = some.rows("anomalies")
-    at_ms = rows.times_ms("timestamp")
-    index = settled.index_of(rows.ints("generation"), at_ms, of)
-    kept = (at_ms >= since_ms) | (index == last[of])
+    is_of_last = settled.of_rows(rows, of) == last[of]
+    kept = is_of_last | (rows.times_ms("timestamp") >= since_ms)
     return np.bincount(of[kept], minlength=len(last)).astype(np.int64)
 
 

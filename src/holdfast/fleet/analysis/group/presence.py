@@ -14,30 +14,19 @@ from holdfast.fleet.columnar import DecodedRows
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Presence:
-    """Which process was in the group when: one row per generation and member id, by generation.
+    """Which process was in the group when: one row per generation and member id, by generation."""
 
-    Parameters
-    ----------
-    generation : int64[n]
-        Index into the generations.
-    member, identity : int32[n]
-        Member id and process (:class:`holdfast.fleet.analysis.group.identity.Identities`).
-    n_copies : int64[n]
-        Tasks whose state it replicates for others.
-    session_timeout_ms, rebalance_timeout_ms : int64[n]
-        -1 where unknown.
-    row : int64[n]
-        Row of ``rows``, the stored rows of the group.
-    """
-
-    generation: I64
+    generation: I64  # int64[n]: index into the generations
+    # ``member``, ``identity`` (int32[n]): member id and process
+    # (:class:`holdfast.fleet.analysis.group.identity.Identities`).
     member: I32
     identity: I32
     n_partitions: I64
-    n_copies: I64
+    n_copies: I64  # int64[n]: tasks whose state it replicates for others
+    # ``session_timeout_ms``, ``rebalance_timeout_ms`` (int64[n]): -1 where unknown.
     session_timeout_ms: I64
     rebalance_timeout_ms: I64
-    row: I64
+    row: I64  # int64[n]: row of ``rows``, the stored rows of the group
     rows: DecodedRows
 
     def members_of(self, generation: int) -> I32:
@@ -81,23 +70,16 @@ def read_presence(rows: DecodedRows, index: I64, identities: Identities) -> Pres
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Absence:
-    """A process that left and came back: generations by index.
+    """A process that left and came back: generations by index."""
 
-    Parameters
-    ----------
-    identity : int
-        Index of the process.
-    last_with, first_without, back : int
-        Last generation with it, first one without it, first one with it again. The last two are
-        equal if it came back so fast that no generation was without it.
-    away_s : float
-        Seconds from the first record without it (or the last with it) to the one with it again.
-    """
-
-    identity: int
+    identity: int  # index of the process
+    # ``last_with``, ``first_without``, ``back``: last generation with it, first one without it,
+    # first one with it again. The last two are equal if it came back so fast that no generation was
+    # without it.
     last_with: int
     first_without: int
     back: int
+    # Seconds from the first record without it (or the last with it) to the one with it again.
     away_s: float
 
 

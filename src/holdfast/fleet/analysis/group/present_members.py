@@ -20,38 +20,22 @@ from holdfast.fleet.analysis.group.lag import NEVER, lag_sums
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PresentMember:
-    """One member of a group.
-
-    Parameters
-    ----------
-    client : str
-        Client library, as far as the records show it; else empty.
-    since_ms : int or None
-        Time of the first generation with this member id, in UTC milliseconds.
-    is_since_first : bool
-        Whether that is the oldest generation on record: the member may be older.
-    commit_ms : int or None
-        Last commit of one of its partitions, in UTC milliseconds.
-    lag : int or None
-        Records behind, in its partitions with a known lag.
-    lag_s : float or None
-        Age of the oldest unread record of its partitions, in seconds.
-    is_awaited : bool
-        Whether its group's rebalance waits for it, or may wait for it.
-    """
+    """One member of a group."""
 
     member_id: str
     instance_id: str | None = None
     client_id: str = ""
     host: str = ""
-    client: str = ""
+    client: str = ""  # client library, as far as the records show it; else empty
     n_partitions: int = 0
+    # Time of the first generation with this member id, in UTC milliseconds.
     since_ms: int | None = None
+    # Whether that is the oldest generation on record: the member may be older.
     is_since_first: bool = False
-    commit_ms: int | None = None
-    lag: int | None = None
-    lag_s: float | None = None
-    is_awaited: bool = False
+    commit_ms: int | None = None  # last commit of one of its partitions, in UTC milliseconds
+    lag: int | None = None  # records behind, in its partitions with a known lag
+    lag_s: float | None = None  # age of the oldest unread record of its partitions, in seconds
+    is_awaited: bool = False  # whether its group's rebalance waits for it, or may wait for it
 
     @property
     def name(self) -> str:
@@ -62,13 +46,7 @@ class PresentMember:
 def present_members(
     history: GroupHistory, awaited: Collection[str] = ()
 ) -> tuple[PresentMember, ...]:
-    """Return the present members: awaited ones first, then those with the greatest lag.
-
-    Parameters
-    ----------
-    awaited : collection of str
-        Ids of the members that the group's rebalance waits for.
-    """
+    """Return the present members: the awaited ones first, then those with the greatest lag."""
     known = {
         history.members[history.presence.member[row]]: _recorded(history, int(row))
         for row in np.flatnonzero(history.members_now)

@@ -19,44 +19,32 @@ _COUNTS = tuple(column.name for column in REBALANCES.counts)
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Rebalances:
-    """Rebalances of one group in time order.
-
-    Parameters
-    ----------
-    cause : tuple of str
-        Inferred or stated reason; "" where unknown.
-    confidence : float64[n]
-        0 to 1; NaN where unknown.
-    stated : tuple of str or None
-        The broker's words if a log states the cause; None for an inferred one.
-    counts : dict of str to int64[n]
-        Columns of the table that start with ``n_``, and ``eager`` (1, 0); -1 where unknown.
-    downtime_lower_s, downtime_upper_s : float64[n]
-        Partition-seconds of downtime: without an owner, except ``idle_*``; NaN where unknown.
-    idle_lower_s, idle_upper_s : float64[n]
-        Partition-seconds without an owner in which, as is known, no record waited; else 0.
-    silent_s : float64[n]
-        Longest time without a commit of a departed member, while most others committed; NaN
-        without one.
-    unseen_ms : tuple of int64
-        Time since the last evidence of each departed member, in the order of their ids: -1 without
-        evidence; empty if unknown.
-    stated_reasons : tuple of str
-        The broker's words where a log has some, whether they state the cause or not; else "".
-    """
+    """Rebalances of one group in time order."""
 
     generation: I64
     at_ms: I64
-    cause: tuple[str, ...]
-    confidence: F64
+    cause: tuple[str, ...]  # inferred or stated reason; "" where unknown
+    confidence: F64  # float64[n]: 0 to 1; NaN where unknown
+    # The broker's words if a log states the cause; None for an inferred one.
     stated: tuple[str | None, ...]
+    # Columns of the table that start with ``n_``, and ``eager`` (1, 0), int64[n] each; -1
+    # where unknown.
     counts: dict[str, I64]
+    # ``downtime_lower_s``, ``downtime_upper_s`` (float64[n]): partition-seconds of downtime:
+    # without an owner, except ``idle_*``; NaN where unknown.
     downtime_lower_s: F64
     downtime_upper_s: F64
+    # ``idle_lower_s``, ``idle_upper_s`` (float64[n]): partition-seconds without an owner in which,
+    # as is known, no record waited; else 0.
     idle_lower_s: F64
     idle_upper_s: F64
+    # float64[n]: longest time without a commit of a departed member, while most others committed;
+    # NaN without one.
     silent_s: F64
+    # Time since the last evidence of each departed member, in the order of their ids: -1 without
+    # evidence; empty if unknown.
     unseen_ms: tuple[I64, ...]
+    # The broker's words where a log has some, whether they state the cause or not; else "".
     stated_reasons: tuple[str, ...]
 
     def since(self, at_ms: int) -> Rebalances:

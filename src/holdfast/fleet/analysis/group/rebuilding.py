@@ -36,16 +36,10 @@ _COLUMNS = ("group", "topic", "partition", "timestamp", "is_tombstone")
 
 @dataclass(slots=True)
 class CommitTimes:
-    """When partitions were committed; read at the first question, since most groups have none.
-
-    Parameters
-    ----------
-    groups : sequence of str, optional
-        Of which groups; all by default.
-    """
+    """When partitions were committed; read at the first question, since most groups have none."""
 
     tables: Tables
-    groups: Sequence[str] | None = None
+    groups: Sequence[str] | None = None  # of which groups; all by default
     _read: GroupedTable | None = field(default=None, init=False)
 
     def of_group(self, group: str) -> ArrowTable:
@@ -62,18 +56,10 @@ class CommitTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rebuilding:
-    """How dear moves are.
+    """How dear moves are."""
 
-    Parameters
-    ----------
-    n_moves : int
-        Moves that could be judged.
-    seconds : float
-        Median of how much later than usual a first commit came; 0 without moves.
-    """
-
-    n_moves: int = 0
-    seconds: float = 0.0
+    n_moves: int = 0  # moves that could be judged
+    seconds: float = 0.0  # median of how much later than usual a first commit came; 0 without moves
 
 
 def rebuilding_of(commits: ArrowTable, timeline: Timeline) -> Rebuilding:

@@ -17,35 +17,26 @@ from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, index_in
 from holdfast.fleet.analysis.group.identity import Identities
-from holdfast.fleet.columnar import DecodedRows, new_runs
+from holdfast.fleet.columnar import DecodedRows, new_runs, row_starts
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: texts are cached
 class Settlements:
-    """Moments at which the ownership of some groups was settled, by group and time.
+    """Moments at which the ownership of some groups was settled, by group and time."""
 
-    Parameters
-    ----------
-    rows : DecodedRows
-        Rows of ``generations``.
-    row : int64[n]
-        The row of each moment.
-    group, number, at_ms, n_members : int64[n]
-        Index of the group, generation, time of its record in UTC milliseconds, members.
-    era : int64[n]
-        Life of a group: a deleted group that comes back counts from 1 again.
-    """
-
-    rows: DecodedRows
-    row: I64
+    rows: DecodedRows  # rows of ``generations``
+    row: I64  # int64[n]: the row of each moment
+    # ``group``, ``number``, ``at_ms``, ``n_members`` (int64[n]): index of the group, generation,
+    # time of its record in UTC milliseconds, members.
     group: I64
     number: I64
     at_ms: I64
     n_members: I64
-    era: I64
+    era: I64  # int64[n]: life of a group: a deleted group that comes back counts from 1 again
 
     @cached_property
     def state(self) -> tuple[str, ...]:
@@ -56,6 +47,22 @@ class Settlements:
     def protocol(self) -> tuple[str, ...]:
         """Protocol, as in the record."""
         return tuple(self.rows.texts("protocol", "", self.row))
+
+    def texts(self, name: str, at: I64, missing: str) -> npt.NDArray[np.object_]:
+        """Return the values of some moments in a string column; ``missing`` at -1."""
+        found = np.full(len(at), missing, object)
+        found[at >= 0] = self.rows.texts(name, "", self.row[at[at >= 0]])
+        return found
+
+    def first_and_last(self, n: int) -> tuple[I64, I64]:
+        """Return the index of the first and the last moment of each of ``n`` groups; else -1."""
+        edges = row_starts(self.group, n)
+        is_known = edges[1:] > edges[:-1]
+        return np.where(is_known, edges[:-1], -1), np.where(is_known, edges[1:] - 1, -1)
+
+    def of_rows(self, rows: DecodedRows, group: I64 | int = 0) -> I64:
+        """Return the index of the generation of each row of a table, as :meth:`index_of`."""
+        return self.index_of(rows.ints("generation"), rows.times_ms("timestamp"), group)
 
     def index_of(self, generation: I64, at_ms: I64, group: I64 | int = 0) -> I64:
         """Return the index of each generation of a group; -1 if no record has that generation.
@@ -80,39 +87,23 @@ def _moment(group: I64 | int, at_ms: I64) -> I64:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Timeline:
-    """Ownership of one group over a window.
-
-    Parameters
-    ----------
-    topics : tuple of str
-        Sorted.
-    row_topic : int32[n_rows]
-        One row per topic-partition that ever had an owner.
-    row_partition : int64[n_rows]
-        Its number; the greatest has one behind it.
-    members : tuple of str
-        Member ids; ``identities`` maps them to processes.
-    start : int64[n_rows + 1]
-        First segment of each row.
-    from_ms, to_ms : int64[n_segments]
-        UTC milliseconds.
-    in_gap : bool[n_segments]
-        The owner gave no more evidence before the partition was settled again.
-    position : int64[n_segments]
-        Ascending: ``span_ms`` times the row, plus the milliseconds of ``from_ms`` in the window.
-    """
+    """Ownership of one group over a window."""
 
     group: str
-    topics: tuple[str, ...]
-    row_topic: I32
-    row_partition: I64
-    members: tuple[str, ...]
+    topics: tuple[str, ...]  # sorted
+    row_topic: I32  # int32[n_rows]: one row per topic-partition that ever had an owner
+    row_partition: I64  # int64[n_rows]: its number; the greatest has one behind it
+    members: tuple[str, ...]  # member ids; ``identities`` maps them to processes
     identities: Identities
-    start: I64
+    start: I64  # int64[n_rows + 1]: first segment of each row
+    # ``from_ms``, ``to_ms`` (int64[n_segments]): UTC milliseconds.
     from_ms: I64
     to_ms: I64
     owner: I32
+    # bool[n_segments]: the owner gave no more evidence before the partition was settled again.
     in_gap: Mask
+    # int64[n_segments]: ascending: ``span_ms`` times the row, plus the milliseconds of ``from_ms``
+    # in the window.
     position: I64
     generations: Settlements
     first_ms: int

@@ -21,6 +21,7 @@ import numpy as np
 
 from holdfast.core.model.columns import F64, I64
 from holdfast.core.names import shorten, shown_name
+from holdfast.fleet.analysis.group.lag_over_time import LagOverTime
 from holdfast.fleet.analysis.spans import NONE, span
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.words import number
@@ -136,16 +137,32 @@ Rows = Sequence[tuple[str, Sequence[str]]]
 """Moments, and the values of each."""
 
 
+def charts(lag: LagOverTime, rebalances_ms: I64, begin_ms: int, end_ms: int) -> Markup:
+    """Draw the lag in records and in time, and the rebalances, between two moments.
+
+    A lag without two readings is not drawn: one is no development.
+    """
+    shown = ShownTime(
+        begin_ms=begin_ms, end_ms=max(end_ms, begin_ms + 1000, *lag.at_ms[-1:].tolist())
+    )
+    records = [Line(name=line.name, values=line.lag) for line in lag.lines]
+    seconds = [Line(name=line.name, values=line.seconds) for line in lag.lines]
+    drawn = [
+        line_chart(title, lag.at_ms, lines, shown, unit)
+        for title, lines, unit in (
+            ("Lag, records", records, RECORDS),
+            ("Time lag", seconds, SECONDS),
+        )
+        if sum(int((~np.isnan(line.values)).sum()) for line in lines) > 1
+    ]
+    drawn.append(column_chart("Rebalances", rebalances_ms, shown))
+    return tag("div", *drawn, class_="charts", tabindex="0", role="region", aria_label="over time")
+
+
 def line_chart(
     title: str, at_ms: I64, lines: Sequence[Line], shown: ShownTime, unit: Unit
 ) -> Markup:
-    """Draw lines over time.
-
-    Parameters
-    ----------
-    at_ms : int64[n]
-        Moments, ascending, in UTC milliseconds.
-    """
+    """Draw lines over time; ``at_ms`` are their moments, ascending, in UTC milliseconds."""
     known = [line.values[~np.isnan(line.values)] for line in lines]
     most = max((float(values.max(initial=0.0)) for values in known), default=0.0)
     top, gaps, x = _top(most, unit), _gaps(at_ms), shown.share(at_ms) * UNITS

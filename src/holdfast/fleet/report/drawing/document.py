@@ -56,14 +56,9 @@ def lean(text: str) -> str:
 
 
 def document(title: str, body: Markup, scripts: Sequence[str], *, served: bool) -> HtmlPage:
-    """Build a page.
+    """Build a page; its policy allows the scripts.
 
-    Parameters
-    ----------
-    scripts : sequence of str
-        Scripts that its policy allows.
-    served : bool
-        Whether scripts and forms may send requests to the server of the page.
+    Scripts and forms of a served page may send requests to its server.
     """
     style = style_of("style.css", *(["served.css"] if served else []))
     own = "'self'" if served else "'none'"

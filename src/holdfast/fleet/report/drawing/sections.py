@@ -87,12 +87,7 @@ def table(
 ) -> Markup:
     """Build a sortable table; a head is (text, numeric). A cell may be ready ``td`` markup.
 
-    Parameters
-    ----------
-    caption : str
-        Name of the table for screen readers.
-    narrow : sequence of str
-        Heads of the columns that a narrow screen shows, until all are requested.
+    A narrow screen shows only the columns with the heads ``narrow``, until all are requested.
     """
     suffix = _numeric_suffix(heads)
     head = join(tag("th", text, scope="col", class_="n" if n else None) for text, n in heads)
@@ -196,12 +191,7 @@ def downtime_details(
 ) -> Markup:
     """Return a line about the counting of a downtime, which opens to its bounds.
 
-    Parameters
-    ----------
-    total_downtime_s, idle_s : (float, float)
-        Partition-seconds of downtime, and of time without a waiting record, at least and at most.
-    n_owned : int
-        Partitions.
+    Bounds are partition-seconds, at least and at most: of downtime, and without a waiting record.
     """
     words = (
         f"Partitions had no owner, or one that had stopped, for {bounds(*total_downtime_s)} "
@@ -322,7 +312,8 @@ def lozenge_classes(severity: Severity, *, is_active: bool) -> str:
 def _explained(code: str) -> Markup:
     rule = RULES[code]
     summary = tag("summary", f"{code} {rule.name}")
-    return tag("details", summary, tag("div", _meaning(rule), id=code))  # a link inside opens it
+    meaning = (tag("p", prose(rule.what)), _reasons(rule), _what_helps(rule))
+    return tag("details", summary, tag("div", *meaning, id=code))  # a link inside opens it
 
 
 def codes_section(codes: Iterable[str]) -> Markup | None:
@@ -330,11 +321,6 @@ def codes_section(codes: Iterable[str]) -> Markup | None:
     shown = [*map(_explained, sorted(set(codes)))]
     title = tag("h2", "What the codes mean")
     return tag("section", title, *shown, class_="card", id="codes") if shown else None
-
-
-def _meaning(rule: Rule) -> Markup:
-    """Return what a code means; in a finding, what helps is shown apart."""
-    return join([tag("p", prose(rule.what)), _reasons(rule), _what_helps(rule)])
 
 
 def _reasons(rule: Rule) -> Markup:

@@ -34,9 +34,9 @@ from holdfast.fleet.analysis.group.lag_over_time import (
     readings_of,
 )
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.analysis.group.rebalances import Rebalances
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 from holdfast.fleet.columnar import ArrowTable
+from holdfast.fleet.report.drawing.charts import charts
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     asset,
@@ -47,11 +47,9 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.now_section import members_section, name_now, state_section
-from holdfast.fleet.report.drawing.over_time import charts
-from holdfast.fleet.report.drawing.partitions_section import partitions_section
+from holdfast.fleet.report.drawing.partitions_section import partitions_section, readers_section
 from holdfast.fleet.report.drawing.payload import COLOURS, group_payload, pack_text, pack_values
 from holdfast.fleet.report.drawing.policies import policy_section
-from holdfast.fleet.report.drawing.readers_section import readers_section
 from holdfast.fleet.report.drawing.sections import (
     amount,
     code_link,
@@ -92,21 +90,10 @@ def write(
     policies: Sequence[Mapping[str, Any]] = (),
     last_ms: int | None = None,
 ) -> Path:
-    """Write the report of some tables as one HTML file; return ``out``.
+    """Write the report of some tables as one HTML file, whose folder exists; return ``out``.
 
-    Parameters
-    ----------
-    source : path, mapping or Tables
-        Folder of tables, or columns in memory (:func:`holdfast.fleet.tables.reading.read_tables`).
-    out : path
-        File to write; its folder must exist.
-    groups, policies, last_ms
-        As in :func:`render`.
-
-    Raises
-    ------
-    SourceError
-        The tables cannot be read.
+    ``source`` is as of :func:`holdfast.fleet.tables.reading.read_tables`, and other arguments as of
+    :func:`render`.
     """
     tables = source if isinstance(source, Tables) else read_tables(source)
     out = Path(out)
@@ -197,19 +184,11 @@ def render(
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Drawings:
-    """The pictures over time of a page: the timeline, and lag for charts.
-
-    Parameters
-    ----------
-    readings : Table
-        Rows of ``lag_history`` of the groups with a section.
-    lag : LagOverTime, optional
-        Lag of all groups together; by default that of ``readings``.
-    """
+    """The pictures over time of a page: the timeline, and lag for charts."""
 
     timeline: Markup
-    readings: ArrowTable
-    lag: LagOverTime | None
+    readings: ArrowTable  # rows of ``lag_history`` of the groups with a section
+    lag: LagOverTime | None  # lag of all groups together; by default that of ``readings``
 
     def of_fleet(self, fleet: ExaminedFleet) -> Markup | None:
         """Draw the charts of all groups together."""
@@ -222,7 +201,8 @@ class _Drawings:
     def of_group(self, history: GroupHistory) -> Markup | None:
         """Draw the charts of one group by topic."""
         own = self.readings.filter(pc.equal(self.readings["group"], history.name))
-        at_ms = _real_ms(history.rebalances)
+        # The first generation on record is no rebalance.
+        at_ms = history.rebalances.at_ms[~history.rebalances.caused_by("first_seen")]
         if not history.first_ms:  # it has a lag at most
             return _charts(lag_of_group(own), at_ms[:0], at_ms[:0], 0)
         begin_ms = np.asarray([history.begin_ms], np.int64)
@@ -233,11 +213,6 @@ def _charts(lag: LagOverTime, begins_ms: I64, at_ms: I64, end_ms: int) -> Markup
     """Draw lag and rebalances from the first of some moments, or from the first reading."""
     begins_ms = np.concatenate([begins_ms, lag.at_ms[:1]])
     return charts(lag, at_ms, int(begins_ms.min()), end_ms) if len(begins_ms) else None
-
-
-def _real_ms(rebalances: Rebalances) -> I64:
-    """Return the moments of rebalances: the first generation on record is none."""
-    return rebalances.at_ms[~rebalances.caused_by("first_seen")]
 
 
 def _main(
@@ -354,12 +329,6 @@ def _fleet_figures(tables: Tables, fleet: ExaminedFleet) -> Markup:
     return join([figures([*items, *odd]), bounds])
 
 
-def _bounds_of(recorded: GroupHistory) -> Markup:
-    """Return how the downtime of a group was counted, and its bounds."""
-    rebalances = recorded.rebalances
-    return downtime_details(rebalances.total_downtime_s, recorded.n_owned, rebalances.idle_s)
-
-
 def _oddities(tables: Tables, fleet: ExaminedFleet) -> list[tuple[str, str, str]]:
     counts = (
         ("anomalies", "Anomalies", int(fleet.figures.n_anomalies.sum())),
@@ -412,13 +381,15 @@ def _address(group: str) -> str:
 
 def _now_section(group: Examination, index: int, *, several: bool = False) -> Markup:
     """Return what a person looks for first: the state of a group, and its findings."""
+    history, rebalances = group.history, group.history.rebalances
+    bounds = downtime_details(rebalances.total_downtime_s, history.n_owned, rebalances.idle_s)
     return tag(
         "section",
-        tag("h2", *(["Group ", name_of(group.history.name)] if several else ["Now"])),
-        group_figures(group.history) if several else None,
-        _bounds_of(group.history) if several else None,
-        state_section(group.history, group.findings),
-        findings_section(group.history, group.findings),
+        tag("h2", *(["Group ", name_of(history.name)] if several else ["Now"])),
+        group_figures(history) if several else None,
+        bounds if several else None,
+        state_section(history, group.findings),
+        findings_section(history, group.findings),
         class_="card group",
         id=f"now-{index}",
         data_group=index,

@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib.metadata import version
 from typing import Any, Final
@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64
 from holdfast.errors import ConfigError
-from holdfast.fleet.analysis.findings.doctor import Doctor, group_json, moment
+from holdfast.fleet.analysis.findings.doctor import group_json, moment
 from holdfast.fleet.analysis.findings.finding import RULES
 from holdfast.fleet.analysis.findings.rules_now import awaited_ids
 from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
@@ -44,7 +44,6 @@ from holdfast.fleet.report.serving.group_index import (
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
-from holdfast.fleet.report.serving.served_tables import tables_until
 from holdfast.fleet.report.serving.time_range import ALL, DURATION, MILLIS, TimeRange
 from holdfast.fleet.tables.columns.definition import Column, DType, Table
 from holdfast.fleet.tables.columns.stored import NOT_LOADED, TABLES
@@ -87,93 +86,86 @@ def _object(properties: Schema, doc: str = "", *, only: bool = True) -> Schema:
     }
 
 
-_POLLED: Final[Schema] = {
-    "type": "boolean",
-    "description": "Whether the rows come from polls of coordinators, not from the offsets topic: "
-    f"{NOT_KNOWN_BY_POLLS}.",
-}
+def _value(kind: str, doc: str = "", **more: Any) -> Schema:
+    """Return the schema of a value."""
+    return {"type": kind, **more, **({"description": doc} if doc else {})}
 
+
+def _known(kind: str, doc: str = "", **more: Any) -> Schema:
+    """Return the schema of a value, or null where it is unknown."""
+    return _or_null(_value(kind, doc, **more))
+
+
+_POLLED: Final = _value(
+    "boolean",
+    "Whether the rows come from polls of coordinators, not from the offsets topic: "
+    f"{NOT_KNOWN_BY_POLLS}.",
+)
 _FOUND = _object(
     {
-        "code": {"type": "string", "enum": sorted(RULES)},
-        "name": {"type": "string"},
-        "severity": {"type": "string", "enum": list(SEVERITIES)},
-        "active": {"type": "boolean"},
+        "code": _value("string", enum=sorted(RULES)),
+        "name": _value("string"),
+        "severity": _value("string", enum=list(SEVERITIES)),
+        "active": _value("boolean"),
     }
 )
 _GROUP_ROW = _object(
     {
-        "group": {"type": "string", "description": "Name as the cluster has it."},
-        "state": {"type": "string", "description": "Present state in Kafka's words."},
-        "rebalancing_seconds": {
-            "type": ["number", "null"],
-            "description": "Time since the present rebalance is known; null without one.",
-        },
-        "members": {"type": ["integer", "null"], "minimum": 0},
-        "lag": {"type": ["integer", "null"], "description": "Records behind, in all partitions."},
-        "lag_seconds": {
-            "type": ["number", "null"],
-            "description": "Age of the oldest unread record of a subscribed topic.",
-        },
-        "rebalances": {"type": ["integer", "null"], "description": "In the time range."},
-        "downtime_lower_seconds": {
-            "type": ["number", "null"],
-            "description": "Downtime of a partition in the time range, at least.",
-        },
-        "downtime_seconds": {"type": ["number", "null"], "description": "The same, at most."},
-        "cause": {"type": "string", "description": "Cause with the longest downtime, or empty."},
-        "findings": {
-            "type": ["array", "null"],
-            "items": _FOUND,
-            "description": "Findings of the doctor, the worst first; null until it was examined.",
-        },
+        "group": _value("string", "Name as the cluster has it."),
+        "state": _value("string", "Present state in Kafka's words."),
+        "rebalancing_seconds": _known(
+            "number", "Time since the present rebalance is known; null without one."
+        ),
+        "members": _known("integer", minimum=0),
+        "lag": _known("integer", "Records behind, in all partitions."),
+        "lag_seconds": _known("number", "Age of the oldest unread record of a subscribed topic."),
+        "rebalances": _known("integer", "In the time range."),
+        "downtime_lower_seconds": _known(
+            "number", "Downtime of a partition in the time range, at least."
+        ),
+        "downtime_seconds": _known("number", "The same, at most."),
+        "cause": _value("string", "Cause with the longest downtime, or empty."),
+        "findings": _known(
+            "array",
+            "Findings of the doctor, the worst first; null until it was examined.",
+            items=_FOUND,
+        ),
     }
 )
-_MOMENT_OR_NULL: Schema = {"type": ["string", "null"], "format": "date-time"}
 _MEMBER = _object(
     {
-        "member_id": {"type": "string"},
-        "group_instance_id": {"type": ["string", "null"], "description": "Static member's name."},
-        "client_id": {"type": "string"},
-        "client_host": {"type": "string", "description": "Host the broker saw."},
-        "client": {
-            "type": ["string", "null"],
-            "description": "Client library, as far as the records show it.",
-        },
-        "partitions": {"type": "integer", "minimum": 0},
-        "since": {**_MOMENT_OR_NULL, "description": "First generation with this member id."},
-        "since_is_oldest": {
-            "type": "boolean",
-            "description": "Whether that is the oldest generation on record.",
-        },
-        "last_commit": {**_MOMENT_OR_NULL, "description": "Of one of its partitions."},
-        "lag": {"type": ["integer", "null"], "description": "Records behind, in its partitions."},
-        "lag_seconds": {
-            "type": ["number", "null"],
-            "description": "Age of the oldest unread record of its partitions.",
-        },
-        "awaited": {
-            "type": "boolean",
-            "description": "Whether a present rebalance waits for it, or may wait for it.",
-        },
+        "member_id": _value("string"),
+        "group_instance_id": _known("string", "Static member's name."),
+        "client_id": _value("string"),
+        "client_host": _value("string", "Host the broker saw."),
+        "client": _known("string", "Client library, as far as the records show it."),
+        "partitions": _value("integer", minimum=0),
+        "since": _known("string", "First generation with this member id.", format="date-time"),
+        "since_is_oldest": _value("boolean", "Whether that is the oldest generation on record."),
+        "last_commit": _known("string", "Of one of its partitions.", format="date-time"),
+        "lag": _known("integer", "Records behind, in its partitions."),
+        "lag_seconds": _known("number", "Age of the oldest unread record of its partitions."),
+        "awaited": _value(
+            "boolean", "Whether a present rebalance waits for it, or may wait for it."
+        ),
     },
     "A present member: of the coordinator's answer, else of the last generation.",
 )
 _GROUP = _object(
     {
-        "group": {"type": "string"},
-        "state": {"type": "string"},
-        "members": {"type": "integer"},
+        "group": _value("string"),
+        "state": _value("string"),
+        "members": _value("integer"),
         "polled": _POLLED,
-        "rebalances": {"type": "integer"},
-        "downtime_seconds": {"type": "number"},
-        "findings": {"type": "array", "items": {"type": "object"}},
-        "present_members": {
-            "type": "array",
-            "maxItems": MOST_ROWS,
-            "items": _MEMBER,
-            "description": "Awaited members first, then those with the greatest lag.",
-        },
+        "rebalances": _value("integer"),
+        "downtime_seconds": _value("number"),
+        "findings": _value("array", items=_value("object")),
+        "present_members": _value(
+            "array",
+            "Awaited members first, then those with the greatest lag.",
+            maxItems=MOST_ROWS,
+            items=_MEMBER,
+        ),
     },
     "A group of the JSON of the doctor (docs/doctor.schema.json), for the time range.",
     only=False,
@@ -184,10 +176,10 @@ def _page_of(row: Schema) -> Schema:
     return _object(
         {
             "polled": _POLLED,
-            "total": {"type": "integer", "minimum": 0, "description": "Rows on all pages."},
-            "page": {"type": "integer", "minimum": 1},
-            "size": {"type": "integer", "minimum": 1, "maximum": MOST_ROWS},
-            "rows": {"type": "array", "maxItems": MOST_ROWS, "items": row},
+            "total": _value("integer", "Rows on all pages.", minimum=0),
+            "page": _value("integer", minimum=1),
+            "size": _value("integer", minimum=1, maximum=MOST_ROWS),
+            "rows": _value("array", maxItems=MOST_ROWS, items=row),
         }
     )
 
@@ -228,9 +220,9 @@ class Parameter:
 
 _MOMENT: Schema = {
     "anyOf": [
-        {"type": "string", "format": "date-time"},
-        {"type": "string", "pattern": f"^{MILLIS}$"},
-        {"type": "string", "pattern": f"^{DURATION}$"},
+        _value("string", format="date-time"),
+        _value("string", pattern=f"^{MILLIS}$"),
+        _value("string", pattern=f"^{DURATION}$"),
     ]
 }
 _RANGE = (
@@ -238,18 +230,18 @@ _RANGE = (
     Parameter("to", _MOMENT, "Last moment, in the same forms; by default the end of the tables."),
 )
 _PAGES = (
-    Parameter("order", {"type": "string", "enum": ["asc", "desc"]}, "Order of the sort column."),
-    Parameter("page", {"type": "integer", "minimum": 1, "maximum": 10**6}, "Counted from 1."),
-    Parameter("size", {"type": "integer", "minimum": 1, "maximum": MOST_ROWS}, "Rows of a page."),
+    Parameter("order", _value("string", enum=["asc", "desc"]), "Order of the sort column."),
+    Parameter("page", _value("integer", minimum=1, maximum=10**6), "Counted from 1."),
+    Parameter("size", _value("integer", minimum=1, maximum=MOST_ROWS), "Rows of a page."),
 )
 OF_GROUPS = (
     *_RANGE,
-    Parameter("find", {"type": "string", "maxLength": 300}, "Part of a name, or a finding's code."),
-    Parameter("state", {"type": "string", "maxLength": 300}, "Only groups in this state."),
+    Parameter("find", _value("string", maxLength=300), "Part of a name, or a finding's code."),
+    Parameter("state", _value("string", maxLength=300), "Only groups in this state."),
     Parameter(
-        "least", {"type": "string", "enum": list(SEVERITIES)}, "Only with such findings, or worse."
+        "least", _value("string", enum=list(SEVERITIES)), "Only with such findings, or worse."
     ),
-    Parameter("sort", {"type": "string", "enum": list(SORTS)}, "Column; by default `findings`."),
+    Parameter("sort", _value("string", enum=list(SORTS)), "Column; by default `findings`."),
     *_PAGES,
 )
 OF_GROUP = _RANGE
@@ -262,7 +254,7 @@ def of_rows(table: Table) -> tuple[Parameter, ...]:
     columns = [
         name for column, name in named if column.name == table.explode or column.dtype not in lists
     ]
-    sort = Parameter("sort", {"type": "string", "enum": columns}, "Column; by default its order.")
+    sort = Parameter("sort", _value("string", enum=columns), "Column; by default its order.")
     return (*_RANGE, sort, *_PAGES)
 
 
@@ -343,13 +335,8 @@ def group(fleet: ServedFleet, name: str, words: Mapping[str, str]) -> Schema | N
     if name not in served.tables.groups and name not in live.names:
         return None
     within = _range_of(fleet, words)
-    doctor = Doctor(
-        tables=tables_until(served.tables, within, [name]),
-        groups=[name],
-        last_ms=served.last_ms if within.to_ms is None else within.to_ms,
-        since_ms=within.from_ms,
-        live=fleet.ranges.live_in(within),
-        source=fleet.given,
+    doctor = replace(
+        served.doctor(within, [name]), live=fleet.ranges.live_in(within), source=fleet.given
     )
     examined = doctor.fleet()
     (examination,) = examined.listed

@@ -44,7 +44,6 @@ from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexVi
 from holdfast.fleet.report.serving.index_page import bar_of, index_page, updater_text
 from holdfast.fleet.report.serving.ranges import FleetView
 from holdfast.fleet.report.serving.served_fleet import ServedFleet, ServedState
-from holdfast.fleet.report.serving.served_tables import tables_until
 from holdfast.fleet.report.serving.server import is_host, names_this_computer
 
 if TYPE_CHECKING:
@@ -184,13 +183,14 @@ class ServedPages:
         live, within = self._fleet.want(name), self._fleet.ranges.range_of(request.args)
         if name not in served.tables.groups and name not in live.names:
             raise NotFound("unknown group in these tables")
+        doctor = served.doctor(within, [name])
         page = render(
-            tables_until(served.tables, within, [name]),
+            doctor.tables,
             f"Group {name} of {state.where}",
             [name],
-            last_ms=served.last_ms if within is None or within.to_ms is None else within.to_ms,
-            since_ms=served.since_ms if within is None else within.from_ms,
-            drawn_since_ms=served.since_ms if within is None else within.from_ms,
+            last_ms=doctor.last_ms,
+            since_ms=doctor.since_ms,
+            drawn_since_ms=doctor.since_ms,
             live=self._fleet.ranges.live_in(within),
             given=self._fleet.given,
             bar=bar_of(served, state, live, request.args, group=True),

@@ -59,58 +59,38 @@ Verdicts = Mapping[str, GroupVerdict]
 
 @dataclass(frozen=True, kw_only=True, eq=False)  # no slots: `row_of` is cached
 class GroupIndex:
-    """One row a group, by name.
+    """One row a group, by name."""
 
-    Parameters
-    ----------
-    names, state : tuple of str
-        State as of the last generation; ``unknown`` without one.
-    n_members, n_rebalances : int64[n]
-        Members of the last generation; rebalances in the tables.
-    downtime_lower_s, downtime_s : float64[n]
-        Seconds of downtime a partition, at least and at most.
-    n_owned : int64[n]
-        Largest number of partitions with an owner at once.
-    lag : int64[n]
-        Records behind, over all partitions with a known lag; NO_LAG without one.
-    lag_s : float64[n]
-        Age of the oldest unread record in seconds, as in the metrics; NaN if unknown.
-    settled_ms : int64[n]
-        Time of the last generation's record, in UTC milliseconds; 0 without one.
-    covered_ms : (int, int)
-        UTC milliseconds of the first rebalance or generation and of the last record, commits
-        included; 0 without records.
-    recent : int64[n, SLICES]
-        Rebalances in each of as many parts of the covered time.
-    cause, cause_share : tuple of str, float64[n]
-        The cause whose rebalances cost most, and its fraction of the downtime, 0 to 1.
-    lags : int64[n, SLICES]
-        The last lag in each part of the covered time; NO_LAG without a reading.
-    lag_over_time : LagOverTime
-        The lag of all groups together.
-    rebalances_ms : int64[n]
-        Moments of the rebalances of all groups, in UTC milliseconds.
-    has_history : bool
-        False if only lags are known: then 0 in the other columns means unknown.
-    """
-
+    # ``names``, ``state``: state as of the last generation; ``unknown`` without one.
     names: tuple[str, ...]
     state: tuple[str, ...]
+    # ``n_members``, ``n_rebalances`` (int64[n]): members of the last generation; rebalances in the
+    # tables.
     n_members: I64
     n_rebalances: I64
+    # ``downtime_lower_s``, ``downtime_s`` (float64[n]): seconds of downtime a partition, at least
+    # and at most.
     downtime_lower_s: F64
     downtime_s: F64
-    n_owned: I64
-    lag: I64
+    n_owned: I64  # int64[n]: largest number of partitions with an owner at once
+    lag: I64  # int64[n]: records behind, over all partitions with a known lag; NO_LAG without one
+    # float64[n]: age of the oldest unread record in seconds, as in the metrics; NaN if unknown.
     lag_s: F64
+    # int64[n]: time of the last generation's record, in UTC milliseconds; 0 without one.
     settled_ms: I64
+    # UTC milliseconds of the first rebalance or generation and of the last record, commits
+    # included; 0 without records.
     covered_ms: tuple[int, int]
-    recent: I64
+    recent: I64  # int64[n, SLICES]: rebalances in each of as many parts of the covered time
+    # ``cause``, ``cause_share``: the cause whose rebalances cost most, and its fraction of the
+    # downtime, 0 to 1.
     cause: tuple[str, ...]
     cause_share: F64
+    # int64[n, SLICES]: the last lag in each part of the covered time; NO_LAG without a reading.
     lags: I64
-    lag_over_time: LagOverTime
-    rebalances_ms: I64
+    lag_over_time: LagOverTime  # the lag of all groups together
+    rebalances_ms: I64  # int64[n]: moments of the rebalances of all groups, in UTC milliseconds
+    # False if only lags are known: then 0 in the other columns means unknown.
     has_history: bool = True
 
     @property
@@ -135,15 +115,9 @@ class GroupIndex:
 def read_index(tables: Tables, within: TimeRange = ALL) -> GroupIndex:
     """Return the index of all groups, with the rebalances of a time range.
 
-    Parameters
-    ----------
-    tables : Tables
-        Rows of events up to the end of the range.
-
-    Notes
-    -----
-    Cost: that of :func:`~holdfast.fleet.analysis.group.overview.overview`, and one pass over
-    ``rebalances`` and ``lag``, in parts (:meth:`~holdfast.fleet.tables.reading.Tables.parts`).
+    The tables have events up to the end of the range. Cost: that of
+    :func:`~holdfast.fleet.analysis.group.overview.overview`, and one pass over ``rebalances`` and
+    ``lag``, in parts.
     """
     names, covered = tables.groups, _covered(tables, within)
     since_ms = NEVER if within.from_ms is None else within.from_ms
@@ -259,33 +233,17 @@ def of_range(index: GroupIndex, ranged: GroupIndex) -> GroupIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IndexView:
-    """A request for a view of the index.
+    """A request for a view of the index."""
 
-    Parameters
-    ----------
-    find : str
-        Part of a group's name, or a finding's code; case is ignored.
-    state : str
-        Only groups in this state; empty for any.
-    least : str
-        Only groups with a finding of this severity or a worse one; empty for any.
-    sort : str
-        A column of the index; by findings, the presently worst group comes first.
-    falls : bool
-        Whether the greatest comes first.
-    page : int
-        Counted from 1; a larger number means the last page.
-    begin, end : str
-        The time range as the address has it (:mod:`holdfast.fleet.report.serving.time_range`);
-        empty for the usual one.
-    """
-
-    find: str = ""
-    state: str = ""
-    least: str = ""
+    find: str = ""  # part of a group's name, or a finding's code; case is ignored
+    state: str = ""  # only groups in this state; empty for any
+    least: str = ""  # only groups with a finding of this severity or a worse one; empty for any
+    # A column of the index; by findings, the presently worst group comes first.
     sort: str = "findings"
-    falls: bool = True
-    page: int = 1
+    falls: bool = True  # whether the greatest comes first
+    page: int = 1  # counted from 1; a larger number means the last page
+    # ``begin``, ``end``: the time range as the address has it
+    # (:mod:`holdfast.fleet.report.serving.time_range`); empty for the usual one.
     begin: str = ""
     end: str = ""
 

@@ -20,6 +20,7 @@ from holdfast.fleet.analysis.findings.examination import FoundCode
 from holdfast.fleet.analysis.findings.finding import RULES, count
 from holdfast.fleet.analysis.group.live import LiveGroups
 from holdfast.fleet.analysis.spans import NONE, span
+from holdfast.fleet.report.drawing.charts import charts
 from holdfast.fleet.report.drawing.document import (
     HtmlPage,
     document,
@@ -28,7 +29,6 @@ from holdfast.fleet.report.drawing.document import (
 )
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.now_section import name_now
-from holdfast.fleet.report.drawing.over_time import charts
 from holdfast.fleet.report.drawing.sections import (
     Figure,
     all_columns,
@@ -83,12 +83,7 @@ def bar_of(
 ) -> Markup:
     """Return the head of a served page: navigation, search, time range, and age of the data.
 
-    Parameters
-    ----------
-    words : mapping of str to str
-        The query of the address.
-    group : bool
-        Whether the page is of one group.
+    ``words`` is the query of the address; ``group`` says whether the page is of one group.
     """
     kept = {key: words[key] for key in ("from", "to") if words.get(key)}
     home = "/" + ("?" + urlencode(kept) if kept else "")
@@ -281,7 +276,8 @@ def _fleet_words(
     first, last = index.covered_ms
     i = int(worst_first[0])
     name, share = index.names[i], float(index.cause_share[i])
-    active = [one for one in _codes(verdicts, name) if one.is_active]
+    codes = verdicts[name].codes if name in verdicts else ()
+    active = [one for one in codes if one.is_active]
     words = first_words(
         name,
         (float(index.downtime_lower_s[i]), float(index.downtime_s[i])),
@@ -344,10 +340,6 @@ def _wrong(code: str, n_groups: int, look: str, view: IndexView) -> Markup:
     address = _address(replace(IndexView(), find=code, begin=view.begin, end=view.end))
     words = f"{code} {rule.name}: {count(n_groups, 'group')}"
     return tag("a", words, href=address, class_=f"lozenge {look}", title=rule.what)
-
-
-def _codes(verdicts: Verdicts, name: str) -> tuple[FoundCode, ...]:
-    return verdicts[name].codes if name in verdicts else ()
 
 
 def _fleet_figures(index: GroupIndex) -> Markup:

@@ -42,12 +42,7 @@ returns what is known then."""
 class LiveAnswers:
     """Polls the coordinators on a thread; does nothing without a coordinator.
 
-    Parameters
-    ----------
-    known : callable
-        Returns the groups of the tables.
-    rests : callable
-        Returns whether no page was requested for long.
+    ``known`` returns the groups of the tables, ``rests`` whether no page was requested for long.
     """
 
     def __init__(

@@ -3,21 +3,27 @@
 **Rules.** Every number and every verdict follows the range. A range that has ended shows groups as
 of its end, without lag and without answers of coordinators.
 
+A range is examined when a page of it is requested, and again for newer tables as long as its pages
+are requested. A group has no verdict until it was examined once.
+
 **Strategy.** The index of a range is made once for all requests, until newer tables or newer
-answers come. Verdicts are made beside the requests
-(:mod:`~holdfast.fleet.report.serving.range_verdicts`), those of the usual range elsewhere.
+answers come. One thread examines the range that was requested last, group by group. Ranges are
+known by their words in the address, because ``6h`` is another time with every batch. The usual
+range is not examined here: :mod:`~holdfast.fleet.report.serving.served_fleet` does so for every
+batch.
 """
 
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import ConfigError
-from holdfast.fleet.analysis.findings.doctor import Doctor
-from holdfast.fleet.analysis.findings.examination import Examination
+from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.report.serving.group_index import (
     GroupIndex,
@@ -28,9 +34,26 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import index_now, verdicts_now
-from holdfast.fleet.report.serving.range_verdicts import MOST_RANGES, RangeVerdicts, RangeWords
 from holdfast.fleet.report.serving.served_tables import ServedTables, tables_until
 from holdfast.fleet.report.serving.time_range import TimeRange, read_range
+
+WANTED_S: Final = 60.0
+"""Time after a request in which a range is examined again."""
+MOST_RANGES: Final = 16
+"""Ranges whose verdicts are kept."""
+
+RangeWords = tuple[str, str]
+"""``from`` and ``to`` as an address has them."""
+
+
+@dataclass(slots=True)
+class _Range:
+    """Verdicts in one range; ``number`` is that of the examined tables."""
+
+    verdicts: dict[str, GroupVerdict] = field(default_factory=dict)
+    number: int = 0
+    n_examined: int = 0
+    requested_at: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -44,20 +67,12 @@ class _ShownIndex:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class FleetView:
-    """What pages show of a fleet in one time range.
-
-    Parameters
-    ----------
-    live : LiveGroups
-        Present states; none for a range that has ended.
-    n_examined : int
-        Groups with a verdict on the newest tables in this range.
-    """
+    """What pages show of a fleet in one time range."""
 
     index: GroupIndex
     verdicts: Verdicts
-    live: LiveGroups
-    n_examined: int
+    live: LiveGroups  # present states; none for a range that has ended
+    n_examined: int  # groups with a verdict on the newest tables in this range
 
 
 class FleetRanges:
@@ -84,20 +99,28 @@ class FleetRanges:
         notify: Callable[[str], None],
     ):
         self._served, self._live, self._usual, self._given = served, live, usual, given
+        self._notify = notify
         self._shown: dict[TimeRange | None, _ShownIndex] = {}
-        self._verdicts = RangeVerdicts(lambda: served().number, self._examined_in, notify)
+        self._changed = threading.Condition()
+        self._closed = False
+        self._ranges: dict[RangeWords, _Range] = {}
 
     def start(self) -> threading.Thread:
         """Start examining requested ranges; return the thread."""
-        return self._verdicts.start()
+        thread = threading.Thread(target=self._run, daemon=True, name="serve_ranges")
+        thread.start()
+        return thread
 
     def close(self) -> None:
         """Stop examining after the present group."""
-        self._verdicts.close()
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
 
     def wake(self) -> None:
         """Look for newer tables."""
-        self._verdicts.wake()
+        with self._changed:
+            self._changed.notify_all()
 
     def range_of(self, words: Mapping[str, str]) -> TimeRange | None:
         """Return the time range of a query; None for the usual one."""
@@ -105,7 +128,7 @@ class FleetRanges:
             return None
         served = self._served()
         found = read_range(words, served.read_ms if served.last_ms is None else served.last_ms)
-        return None if found == TimeRange(from_ms=served.since_ms) else found
+        return None if found == served.usual else found
 
     def index_in(self, within: TimeRange | None) -> GroupIndex:
         """Return the index of a time range, the usual one for None; made once for all requests.
@@ -141,30 +164,82 @@ class FleetRanges:
         if within is None:
             found, n_examined = self._usual()
         else:
-            found, n_examined = self._verdicts.of(_range_words(words))
+            found, n_examined = self._verdicts_in(_range_words(words))
         verdicts = verdicts_now(found, index, live)
         return FleetView(index=index, verdicts=verdicts, live=live, n_examined=n_examined)
 
     def wait(self, words: Mapping[str, str], timeout_s: float) -> bool:
         """Wait until every group is examined in a range; False if it is not in time."""
-        n_groups = len(self.view(words).index.names)
-        return self._verdicts.wait(_range_words(words), n_groups, timeout_s)
+        n_groups, named = len(self.view(words).index.names), _range_words(words)
+        with self._changed:
+            return self._changed.wait_for(
+                lambda: self._n_examined(named) >= n_groups, timeout=timeout_s
+            )
+
+    def _verdicts_in(self, words: RangeWords) -> tuple[dict[str, GroupVerdict], int]:
+        """Return verdicts in a range, and how many groups of the newest tables have one."""
+        with self._changed:
+            one = self._ranges.pop(words, None) or _Range()
+            one.requested_at = time.monotonic()
+            kept = list(self._ranges.items())[1 - MOST_RANGES :]
+            self._ranges = dict([*kept, (words, one)])
+            self._changed.notify_all()
+            return dict(one.verdicts), self._n_examined(words)
+
+    def _n_examined(self, words: RangeWords) -> int:
+        one = self._ranges.get(words, _Range())
+        return one.n_examined if one.number == self._served().number else 0
+
+    def _run(self) -> None:
+        while (words := self._next()) is not None:
+            one = self._ranges[words]
+            one.number, one.n_examined, here = self._served().number, 0, set[str]()
+            try:
+                for found in self._examined_in(words):
+                    with self._changed:
+                        one.verdicts[found.history.name] = found.verdict
+                        one.n_examined += 1
+                        here.add(found.history.name)
+                        self._changed.notify_all()
+                        if self._closed or self._unseen() is not None:
+                            one.number = 0  # the rest of it comes after the other range
+                            break
+                else:  # groups that are gone have no verdict any more
+                    one.verdicts = {n: v for n, v in one.verdicts.items() if n in here}
+            except Exception as error:  # a bug of ours in one rule must not end the server
+                if not self._closed:
+                    self._notify(f"a range cannot be examined: {type(error).__name__}: {error}")
+
+    def _next(self) -> RangeWords | None:
+        """Wait for a range whose newest tables were not examined; None at the end."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._closed or self._waiting() is not None)
+            return None if self._closed else self._unseen() or self._waiting()
+
+    def _waiting(self, *, unseen: bool = False) -> RangeWords | None:
+        """Return the range that was requested last, of those with newer tables; None without one.
+
+        ``unseen``: only of those that were never examined.
+        """
+        since, number = time.monotonic() - WANTED_S, self._served().number
+        late = [
+            (one.requested_at, words)
+            for words, one in self._ranges.items()
+            if one.number < number and one.requested_at >= since and not (unseen and one.verdicts)
+        ]
+        return max(late)[1] if late else None
+
+    def _unseen(self) -> RangeWords | None:
+        return self._waiting(unseen=True)
 
     def _examined_in(self, words: RangeWords) -> Iterator[Examination]:
         """Examine the newest tables in a range."""
-        served, within = (
-            self._served(),
-            self.range_of(dict(zip(("from", "to"), words, strict=True))),
-        )
-        within = within or TimeRange(from_ms=served.since_ms)
-        order = select(self.index_in(within), self._usual()[0], IndexView())
-        return Doctor(
-            tables=tables_until(served.tables, within),
-            groups=[self.index_in(within).names[i] for i in order],
-            last_ms=served.last_ms if within.to_ms is None else within.to_ms,
-            since_ms=within.from_ms,
-            source=self._given,
-        ).examinations()
+        served = self._served()
+        within = self.range_of(dict(zip(("from", "to"), words, strict=True))) or served.usual
+        index = self.index_in(within)
+        names = [index.names[i] for i in select(index, self._usual()[0], IndexView())]
+        doctor = replace(served.doctor(within), groups=names, source=self._given)
+        return doctor.examinations()
 
 
 def _range_words(words: Mapping[str, str]) -> RangeWords:

@@ -63,34 +63,18 @@ PATIENCE_S: Final = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedState:
-    """State of the fleet.
+    """State of the fleet."""
 
-    Parameters
-    ----------
-    version : str
-        Differs for other tables, also after a restart.
-    n_groups, n_examined : int
-        Groups of the tables; those with a verdict on these tables.
-    failed : bool
-        Whether the folder has changed, and cannot be read.
-    is_stale : bool
-        Whether the tables are out of date.
-    is_updated_here : bool
-        Whether an updater of this server commits to the folder, and not another process or none.
-    updater_state : UpdaterState
-        State of the updater; without one, as if all were well.
-    where : str
-        The cluster by its addresses; the folder's name if they are unknown.
-    """
-
-    version: str
+    version: str  # differs for other tables, also after a restart
+    # ``n_groups``, ``n_examined``: groups of the tables; those with a verdict on these tables.
     n_groups: int
     n_examined: int
-    failed: bool
-    is_stale: bool
+    failed: bool  # whether the folder has changed, and cannot be read
+    is_stale: bool  # whether the tables are out of date
+    # Whether an updater of this server commits to the folder, and not another process or none.
     is_updated_here: bool
-    updater_state: UpdaterState
-    where: str
+    updater_state: UpdaterState  # state of the updater; without one, as if all were well
+    where: str  # the cluster by its addresses; the folder's name if they are unknown
 
 
 @dataclass(slots=True)
@@ -385,7 +369,7 @@ class ServedFleet:
     def _examined(self, served: ServedTables) -> Iterator[Examination]:
         order = select(served.index, self._now.verdicts, IndexView())
         names = [served.index.names[i] for i in order]
-        doctor = replace(served.doctor, groups=names, live=self.live, source=self.given)
+        doctor = replace(served.doctor(), groups=names, live=self.live, source=self.given)
         for examination in doctor.examinations():
             if self._closed.is_set():
                 return

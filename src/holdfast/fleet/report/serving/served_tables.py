@@ -20,29 +20,19 @@ from holdfast.fleet.tables.reading import Tables
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ServedTables:
-    """Tables that were read at one moment.
+    """Tables that were read at one moment."""
 
-    Parameters
-    ----------
-    tables : Tables
-        In-memory tables; those with very many rows are a snapshot of their folder.
-    last_ms, since_ms : int or None
-        End and begin of every window; None without one.
-    number : int
-        1, 2, ... : later tables have a higher number; 0 before the first batch: either nothing, or
-        the lag from coordinators.
-    polled : str
-        Text about what polls of coordinators do not show; empty for other tables.
-    """
-
-    tables: Tables
+    tables: Tables  # in-memory tables; those with very many rows are a snapshot of their folder
+    # ``last_ms``, ``since_ms``: end and begin of every window; None without one.
     last_ms: int | None
     since_ms: int | None
     index: GroupIndex
+    # 1, 2, ... : later tables have a higher number; 0 before the first batch: either nothing, or
+    # the lag from coordinators.
     number: int
     read_ms: int
     age: Age
-    polled: str
+    polled: str  # text about what polls of coordinators do not show; empty for other tables
 
     @classmethod
     def of(
@@ -62,14 +52,26 @@ class ServedTables:
             polled=polls_text(tables.newest_notes()),
         )
 
+    def doctor(
+        self, within: TimeRange | None = None, groups: Sequence[str] | None = None
+    ) -> Doctor:
+        """Return the doctor of a time range, the usual one for None; of some groups, or of all."""
+        chosen = within or self.usual
+        return Doctor(
+            tables=tables_until(self.tables, within, groups),
+            groups=groups,
+            last_ms=self.last_ms if chosen.to_ms is None else chosen.to_ms,
+            since_ms=chosen.from_ms,
+        )
+
     @property
-    def doctor(self) -> Doctor:
-        """The doctor of the usual window."""
-        return Doctor(tables=self.tables, last_ms=self.last_ms, since_ms=self.since_ms)
+    def usual(self) -> TimeRange:
+        """The time range of an address that names none."""
+        return TimeRange(from_ms=self.since_ms)
 
     def readings(self, within: TimeRange | None, group: str) -> ArrowTable:
         """Return the lag of a group over time in a range, the usual one for None; read now."""
-        chosen = TimeRange(from_ms=self.since_ms) if within is None else within
+        chosen = within or self.usual
         return read_readings(self.tables, chosen.from_ms, chosen.to_ms, [group])
 
     @property
@@ -80,7 +82,7 @@ class ServedTables:
     @property
     def has_findings(self) -> bool:
         """Whether the findings of the window are stored."""
-        return self.doctor.has_findings
+        return self.doctor().has_findings
 
     @property
     def is_from_coordinators(self) -> bool:

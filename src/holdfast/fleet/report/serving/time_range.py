@@ -32,14 +32,9 @@ _UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeRange:
-    """A part of the covered time.
+    """A part of the covered time."""
 
-    Parameters
-    ----------
-    from_ms, to_ms : int or None
-        First and last moment in UTC milliseconds; None for no limit.
-    """
-
+    # ``from_ms``, ``to_ms``: first and last moment in UTC milliseconds; None for no limit.
     from_ms: int | None = None
     to_ms: int | None = None
 

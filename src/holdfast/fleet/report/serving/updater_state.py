@@ -7,16 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UpdaterState:
-    """State of the updater.
+    """State of the updater."""
 
-    Parameters
-    ----------
-    doing : str
-        Progress of its first read; empty once the tables are up to date.
-    trouble : str
-        Why the tables are not updated; empty if they are.
-    """
-
-    doing: str = ""
-    trouble: str = ""
+    doing: str = ""  # progress of its first read; empty once the tables are up to date
+    trouble: str = ""  # why the tables are not updated; empty if they are
     since_ms: int = 0

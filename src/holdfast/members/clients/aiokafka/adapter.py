@@ -65,13 +65,7 @@ _running: ContextVar[RunningCallback | None] = ContextVar("holdfast_callback", d
 
 
 class AiokafkaAdapter:
-    """aiokafka's :class:`~holdfast.members.session.client_adapter.ClientAdapter`, on an event loop.
-
-    Parameters
-    ----------
-    coordinator : MemberCoordinator
-        Notified of revocations and assignments, and looks for new topics, a revocation's cause.
-    """
+    """The client adapter of aiokafka; ``coordinator`` is notified of what it does."""
 
     def __init__(self, subscription: MutableSubscriptions, coordinator: Any):
         self._subscription = subscription
@@ -257,12 +251,7 @@ class MutableAssignment(Assignment):  # type: ignore[misc]
 class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
     """The subscription and the assignment of a consumer.
 
-    Parameters
-    ----------
-    loop : asyncio.AbstractEventLoop
-        The loop of the consumer.
-    cooperative : bool
-        Whether partitions that stay are kept; else every assignment starts empty.
+    If the member is not cooperative, every assignment starts empty.
     """
 
     _subscription: Any

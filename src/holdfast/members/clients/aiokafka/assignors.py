@@ -186,17 +186,10 @@ class RoundRobin(AiokafkaAssignor):
 
 
 class ForeignAssignor:
-    """One eager assignor of aiokafka, run by a member of holdfast.
+    """One eager assignor of aiokafka, a class or an object, run by a member of holdfast.
 
     It runs as aiokafka runs it: eager, on aiokafka's decoded messages. An error fails the round,
     not the member; the group rebalances again.
-
-    Parameters
-    ----------
-    assignor
-        A subclass of aiokafka's ``AbstractPartitionAssignor``, or an object of one.
-    cluster
-        aiokafka's metadata.
     """
 
     def __init__(self, assignor: Any, cluster: Any):

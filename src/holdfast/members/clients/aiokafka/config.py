@@ -27,11 +27,11 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from holdfast.cluster import kerberos
 from holdfast.cluster.tokens import Token, token_of
 from holdfast.errors import ConfigError
-from holdfast.members.clients import keywords
+from holdfast.members.clients import drop_in
 from holdfast.members.config.settings import Settings
 
 _SAME = {
-    **keywords.SAME,
+    **drop_in.SAME,
     "auto_commit_interval_ms": "auto.commit.interval.ms",
     "security_protocol": "security.protocol",
     "ssl_context": "holdfast.ssl.context",
@@ -52,20 +52,9 @@ def settings_of(
     cluster: Any,
     strategies: Iterable[Any] | None,
 ) -> Settings:
-    """Return the member's settings.
+    """Return the member's settings; ``strategies`` is None if only a policy is named.
 
-    Parameters
-    ----------
-    options : mapping of str to object
-        aiokafka's keywords, all of them, with their defaults.
-    ours : mapping of str to object
-        The keywords of :func:`~holdfast.members.clients.keywords.is_ours`.
-    loop : asyncio.AbstractEventLoop
-        The loop on which a token provider runs.
-    cluster
-        aiokafka's metadata, for assignors written for aiokafka.
-    strategies : iterable, optional
-        ``partition_assignment_strategy``; None if only a policy is named.
+    A token provider runs on ``loop``, and assignors written for aiokafka get its ``cluster``.
 
     Raises
     ------
@@ -76,7 +65,7 @@ def settings_of(
     # the rebalance time-out in the member's JoinGroup.
     waits = "session_timeout_ms" if options[_REBALANCE] is None else _REBALANCE
     try:
-        settings = keywords.settings_of(
+        settings = drop_in.settings_of(
             options,
             ours,
             strategies,

@@ -32,8 +32,7 @@ from holdfast.members.clients.aiokafka.adapter import MutableSubscriptions, Runn
 from holdfast.members.clients.aiokafka.config import AiokafkaTokens, settings_of
 from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import UnblockedFetcher
-from holdfast.members.clients.drop_in import ClassReplacement
-from holdfast.members.clients.keywords import DELAY, is_ours, with_login
+from holdfast.members.clients.drop_in import DELAY, ClassReplacement, is_ours, with_login
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import OwnProcess
 from holdfast.members.runtime.readiness import clear_ready_file

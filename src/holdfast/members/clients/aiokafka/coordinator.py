@@ -57,15 +57,7 @@ _OUT = "the commit was refused: the member is out of its group, and has lost its
 
 
 class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has no types
-    """The coordinator that a consumer of aiokafka calls.
-
-    Parameters
-    ----------
-    reports_full_assignment : bool
-        See :class:`~holdfast.members.session.client_adapter.ClientTraits`.
-    **options
-        Options of aiokafka's coordinator.
-    """
+    """The coordinator that a consumer of aiokafka calls; ``options`` are aiokafka's."""
 
     # aiokafka has no types
     _commit_refresh_task: Any
@@ -364,14 +356,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def commit_offsets(
         self, assignment: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None
     ) -> None:
-        """Commit ``offsets``, or for None all that was delivered, and wait until it is done.
-
-        Raises
-        ------
-        CommitFailedError
-            If the group refused it, or the member does not own a partition, or did not when the
-            record was delivered.
-        """
+        """Commit ``offsets``, by default all that was delivered, or raise ``CommitFailedError``."""
         session = self._member()
         if session is None:
             named = assignment.all_consumed_offsets() if offsets is None else offsets
@@ -401,13 +386,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     async def _do_fetch_commit_offsets(
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Request committed offsets; a member waits for open transactions (KIP-447).
-
-        Raises
-        ------
-        KafkaError
-            If no broker has answered, or the assignment has changed meanwhile.
-        """
+        """Request committed offsets; a member waits for open transactions (KIP-447)."""
         session = self._member()
         if session is None:
             committed: dict[TopicPartition, OffsetAndMetadata]

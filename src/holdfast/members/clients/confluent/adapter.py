@@ -49,23 +49,15 @@ class Callbacks:
 
 
 class ConfluentAdapter(LibrdkafkaAdapter):
-    """Client adapter of one ``holdfast.confluent.Consumer``.
-
-    Attributes
-    ----------
-    running : Callback or None
-        The callback of a rebalance that runs.
-    stored : dict of partition to OffsetToCommit
-        What the program has stored for the next commit.
-    """
+    """Client adapter of one ``holdfast.confluent.Consumer``."""
 
     def __init__(self, consumer: Any, callbacks: Callbacks, routed: Routed):
         super().__init__(consumer, routed.client_config, reset=routed.reset)
         self._callbacks = weakref.ref(callbacks)
         self._routed = routed
-        self.running: Callback | None = None
+        self.running: Callback | None = None  # the callback of a rebalance that runs
         self._has_assigned = False  # the running callback has changed the assignment
-        self.stored: dict[Resource, OffsetToCommit] = {}
+        self.stored: dict[Resource, OffsetToCommit] = {}  # for the next commit
         self._commit_at = time.monotonic() + routed.interval_s
         self._committed: Offsets = {}  # without a subscription
 
@@ -126,7 +118,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
 
     def start_known(self) -> None:
         """Start partitions whose start offset is known now; recreate a stalled client."""
-        self.start_positions.start_known(self.consumer)
+        self.start_positions.start_known()
         self.recreate_if_stalled()
 
     # The program's changes

@@ -33,8 +33,7 @@ from holdfast.cluster import aws, credentials, kerberos
 from holdfast.cluster.client_configs import oauth_callback
 from holdfast.cluster.diagnosis import known_requests
 from holdfast.errors import ConfigError
-from holdfast.members.clients.drop_in import ClassReplacement
-from holdfast.members.clients.keywords import NOT_OURS, servers
+from holdfast.members.clients.drop_in import NOT_OURS, ClassReplacement, servers
 from holdfast.members.config.settings import KEYS, Settings
 from holdfast.members.runtime.member_log import NAME
 
@@ -129,11 +128,6 @@ class Routed:
 
 def route(config: Mapping[Any, Any]) -> Routed:
     """Split a configuration; a key that is not a text is left to librdkafka, which refuses it.
-
-    Parameters
-    ----------
-    config : mapping of str to object
-        The argument of ``confluent_kafka.Consumer``, with ``holdfast.*``.
 
     Raises
     ------
@@ -326,13 +320,7 @@ def subscription_of(topics: Sequence[str]) -> tuple[tuple[str, ...], Callable[[s
 
 
 def warn_if_unsupported(connection: Mapping[str, Any]) -> None:
-    """Check on a thread whether the brokers support the protocol, and warn if not.
-
-    Parameters
-    ----------
-    connection : mapping of str to object
-        Addresses, login and ``group.id``, in the form of :meth:`Settings.parse`.
-    """
+    """Check on a thread whether the brokers support the protocol, and warn if not."""
     threading.Thread(
         target=_warn_if_unsupported, args=(connection,), name="holdfast-look", daemon=True
     ).start()

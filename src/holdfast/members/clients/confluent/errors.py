@@ -73,17 +73,7 @@ def commit_failed(error: HoldfastError) -> KafkaException:
 
 
 class ErrorMessage:
-    """Has the methods of the ``Message`` of an error.
-
-    Parameters
-    ----------
-    topic : str or None
-        The topic that the error is about.
-    partition : int
-        Its partition; 0 if there is none, as in librdkafka.
-    timestamp : (int, int)
-        Kind and milliseconds.
-    """
+    """Has the methods of the ``Message`` of an error; the partition is 0 if there is none."""
 
     def __init__(
         self,

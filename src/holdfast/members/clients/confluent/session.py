@@ -133,17 +133,8 @@ class ConfluentSession(PollSession):
     def check_change(self, name: str, *, is_incremental: bool) -> None:
         """Refuse a change of the assignment that does not fit the group's rebalance protocol.
 
-        Parameters
-        ----------
-        name : str
-            The method of the consumer.
-        is_incremental : bool
-            Whether it adds or removes partitions, as a cooperative group does, or replaces all.
-
-        Raises
-        ------
-        KafkaException
-            With ``_STATE``, as the original.
+        An incremental change adds or removes partitions, as a cooperative group does. The error has
+        the code ``_STATE``, as the original's.
         """
         if self.membership.is_leaving or not self.membership.is_member:
             return

@@ -50,13 +50,7 @@ _consume = _Original.consume
 
 
 class SlicedCalls(ApplicationCalls):
-    """The calls of one consumer. A poll that finds a record at once records only its thread.
-
-    Parameters
-    ----------
-    in_flight : InFlight
-        Knows whether a poll runs, and on which thread.
-    """
+    """The calls of one consumer. A poll that finds a record at once records only its thread."""
 
     def __init__(self, end: Callable[[float, bool | None], None], in_flight: InFlight):
         super().__init__(end)
@@ -125,22 +119,7 @@ def _never() -> bool:
 
 
 class ConsumerState:
-    """The state of one consumer, in an object of its own, so that no subclass overwrites it.
-
-    Parameters
-    ----------
-    on_commit : callable, optional
-        The application's callback; takes an error or None, and a list.
-
-    Attributes
-    ----------
-    session : ConfluentSession or None
-        The session of the membership, None without a subscription.
-    due_at : float
-        When something is due before the next record is taken, by the monotonic clock.
-    waiting : collection
-        Tasks that are due now.
-    """
+    """The state of one consumer, in an object of its own, so that no subclass overwrites it."""
 
     def __init__(
         self,
@@ -158,9 +137,9 @@ class ConsumerState:
         self.calls = SlicedCalls(self._end, self.in_flight)
         self.callbacks = Callbacks(on_commit)
         self.adapter = ConfluentAdapter(consumer, self.callbacks, routed)
-        self.session: ConfluentSession | None = None
-        self.due_at = 0.0
-        self.waiting: Collection[Any] = ()
+        self.session: ConfluentSession | None = None  # None without a subscription
+        self.due_at = 0.0  # when something is due before the next record is taken
+        self.waiting: Collection[Any] = ()  # tasks that are due now
         self._is_abandoned: Callable[[], bool] = _never  # whether no caller waits for this poll
         self._held_error: BaseException | None = None
 

@@ -83,10 +83,7 @@ class CrossThreadCalls(ApplicationCalls):
 class SubscriptionAdapter:
     """Adapter of kafka-python's subscription state for a session.
 
-    Parameters
-    ----------
-    run : callable
-        Runs a coroutine function with its arguments on kafka-python's loop, and waits.
+    ``run`` runs a coroutine function with its arguments on kafka-python's loop, and waits.
     """
 
     def __init__(self, subscription: Any, run: Callable[..., object]):
@@ -165,13 +162,7 @@ class SubscriptionAdapter:
             self._is_awaited = False
 
     def find_starts(self, timeout_ms: float | None) -> bool:
-        """Start partitions at committed offsets; return whether all offsets are known.
-
-        Raises
-        ------
-        KafkaError
-            If no broker will ever answer.
-        """
+        """Start partitions at committed offsets; return whether all offsets are known."""
         missing = self._missing()
         if not missing:
             return True

@@ -26,7 +26,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import KafkaConfigurationError
 
 from holdfast.errors import ConfigError
-from holdfast.members.clients import keywords
+from holdfast.members.clients import drop_in
 from holdfast.members.config.settings import Settings
 
 _KEEP = {
@@ -41,16 +41,7 @@ _NETWORK = ("security_protocol", "proxy_url", "socks5_proxy", "selector", "clien
 def settings_of(
     options: Mapping[str, Any], ours: Mapping[str, Any], *, strategies: Iterable[Any] | None
 ) -> Settings:
-    """Return the member's settings.
-
-    Parameters
-    ----------
-    options : mapping of str to object
-        kafka-python's keywords, all of them.
-    ours : mapping of str to object
-        The keywords of :func:`~holdfast.members.clients.keywords.is_ours`.
-    strategies : iterable, optional
-        ``partition_assignment_strategy``; None if only a policy is named.
+    """Return the member's settings; ``strategies`` is None if only a policy is named.
 
     Raises
     ------
@@ -58,8 +49,8 @@ def settings_of(
         For a keyword that is unknown, out of range, or in conflict with another.
     """
     try:
-        return keywords.settings_of(
-            options, ours, strategies, same=keywords.SAME, assignor_of=_assignor
+        return drop_in.settings_of(
+            options, ours, strategies, same=drop_in.SAME, assignor_of=_assignor
         )
     except ConfigError as error:
         raise KafkaConfigurationError(str(error)) from error

@@ -32,11 +32,10 @@ from kafka.structs import TopicPartition
 from holdfast.cluster.client_configs import check_tokens, kafka_python_tokens
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ClientError, ConfigError
-from holdfast.members.clients.drop_in import ClassReplacement
+from holdfast.members.clients.drop_in import ClassReplacement, is_ours, with_login
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_available_first
 from holdfast.members.clients.kafka.config import network_of, settings_of
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
-from holdfast.members.clients.keywords import is_ours, with_login
 from holdfast.members.runtime.application_tasks import run_to_end
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.client_adapter import NOTHING, InFlight

@@ -178,24 +178,9 @@ _TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=False)
 class MemberConsumerCoordinator:
     """The coordinator that a consumer of kafka-python calls.
 
-    Parameters
-    ----------
-    original : kafka.coordinator.consumer.ConsumerCoordinator
-        The consumer's own: for a consumer without a subscription, and for committed offsets.
-    cluster : kafka.cluster.ClusterMetadata
-        Notifies when the partitions of a topic have changed.
-    run : callable
-        Runs a coroutine function with its arguments on kafka-python's loop, and waits.
-    settings : Settings
-        Settings of the member.
-    assignors : sequence of Assignor
-        The protocols that the member supports.
-    network : mapping of str to object
-        Keywords of the member's connections.
-    in_flight : InFlight
-        The records in flight.
-    calls : CrossThreadCalls
-        The consumer's calls.
+    ``original`` is the consumer's own: for a consumer without a subscription, and for committed
+    offsets. ``cluster`` notifies when the partitions of a topic have changed, and ``run`` runs a
+    coroutine function on kafka-python's loop. ``network`` has keywords of the member's connections.
     """
 
     def __init__(
@@ -312,13 +297,7 @@ class MemberConsumerCoordinator:
     # The application's poll
 
     def poll(self, timeout_ms: float | None = None) -> bool:
-        """Do the application's tasks; never wait for the group.
-
-        Raises
-        ------
-        KafkaError
-            If the group refused this member for good, or a callback raised.
-        """
+        """Do the application's tasks, and raise errors of callbacks; never wait for the group."""
         if not self.is_member:
             return bool(self._original.poll(timeout_ms=timeout_ms))
         self._commits.notify()

@@ -64,15 +64,7 @@ class _FetchingConsumer(_Original):  # type: ignore[misc]  # the original cannot
 
 
 class RetainedFetches:
-    """Retained partitions, and the records that are set aside.
-
-    Attributes
-    ----------
-    partitions : set of Resource
-        The retained partitions.
-    records : dict of Resource to list
-        Records set aside, of retained partitions and of partitions that are assigned again.
-    """
+    """Retained partitions, and the records set aside of them and of partitions that are back."""
 
     def __init__(self) -> None:
         self.partitions: set[Resource] = set()
@@ -113,11 +105,8 @@ class RetainedFetches:
 class ConsumerAdapter(LibrdkafkaAdapter):
     """Client adapter of ``holdfast.Consumer``.
 
-    Parameters
-    ----------
-    listeners : weak method
-        Takes a ``ListenerCall`` and returns the application's callback. Weak, because the member's
-        threads refer to the adapter, and a callback often to its consumer.
+    ``listeners`` returns the application's callback. It is weak, because the member's threads refer
+    to the adapter, and a callback often to its consumer.
     """
 
     def __init__(
@@ -301,12 +290,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
     ) -> Future[dict[Resource, StartOffset]]:
         """Request the start offsets of partitions: committed ones, or by ``auto.offset.reset``.
 
-        Returns
-        -------
-        Future of dict of partition to StartOffset
-            Its error is a RemoteProtocolError if there is no committed offset and
-            ``auto.offset.reset`` is ``none``, and a ClientError if no broker answered in
-            time.
+        Without either, the error of the future is a RemoteProtocolError.
         """
 
         def known(start_offsets: StartOffsets) -> dict[Resource, StartOffset]:

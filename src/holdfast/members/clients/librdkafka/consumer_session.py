@@ -39,13 +39,7 @@ _TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=True)
 
 
 class ConsumerSession(PollSession):
-    """The session of one membership of a ``holdfast.Consumer``.
-
-    Parameters
-    ----------
-    listeners : weak method
-        As for :class:`~holdfast.members.clients.librdkafka.consumer_adapter.ConsumerAdapter`.
-    """
+    """The session of one membership of a ``holdfast.Consumer``."""
 
     adapter: ConsumerAdapter
 
@@ -104,7 +98,7 @@ class ConsumerSession(PollSession):
             self._raise_callback_error()
             if self._calls.is_stopped or self._calls.should_return():
                 return []
-            self.adapter.start_positions.start_known(self.adapter.client)
+            self.adapter.start_positions.start_known()
             self.adapter.raise_error()
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(limit, min(left_s, SLICE_S))
@@ -172,10 +166,7 @@ class ConsumerSession(PollSession):
     ) -> None:
         """Revoke everything, leave and close; a second call continues after an interruption.
 
-        Parameters
-        ----------
-        has_raised : bool
-            Whether an error ends the application's block: an error of the close must not hide it.
+        With ``has_raised`` an error ends the application's block, and the close must not hide it.
         """
         deadline = time.monotonic() + timeout_s
 
