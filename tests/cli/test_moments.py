@@ -76,22 +76,6 @@ def test_a_window_narrows_what_is_examined(folder, command, tmp_path):
     assert texts[0] == texts[1] != texts[2]
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["history", "--since", "2h", "-o", "DIR"],
-        ["history", "--since", "2h", "--table", "lag"],
-        ["doctor", "--since", "5"],
-        ["lag", "-b", "127.0.0.1:1", "--timeout", "0s"],
-        ["plan", "--assignor", "sticky", "-b", "127.0.0.1:1", "--timeout", "soon"],
-    ],
-)
-def test_what_makes_no_sense_is_refused_before_anything_starts(folder, words):
-    source = [] if "-b" in words else ["--input", str(folder)]
-    done = run(*words, *source)
-    assert done.code == 2, done.err
-
-
 TAKES = {
     "--since": {"history", "doctor", "report", "replay", "serve"},
     "--until": {"history", "doctor", "report", "replay"},

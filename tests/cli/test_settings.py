@@ -272,24 +272,6 @@ def test_what_kubernetes_sets_for_a_service_of_this_name_is_no_setting(
     assert run("doctor", "--input", "tables", "-q").code == 2
 
 
-@pytest.mark.parametrize(
-    ("arguments", "flag"),
-    [
-        (("doctor", "--input", "tables", "--input", "tables"), "--input"),
-        (("lag", "-b", "x:1", "--bootstrap-server=y:1"), "--bootstrap-server"),
-        (("explain", "--format", "json", "--format=csv"), "--format"),
-        (("tables", "compact", "tables", "--keep", "1d", "--keep", "2d"), "--keep"),
-        (("config", "show", "--command", "lag", "--command", "doctor"), "--command"),
-    ],
-)
-def test_an_option_of_which_one_counts_is_refused_twice(
-    folder: Path, arguments: tuple[str, ...], flag: str
-) -> None:
-    done = run(*arguments)
-    assert (done.code, done.out) == (2, "")
-    assert f"{flag} is given 2 times; only one value would count" in done.err
-
-
 def test_a_list_and_a_flag_may_be_given_twice(folder: Path) -> None:
     done = run("doctor", "--input", "tables", "-q", "-q", "--group", "etl*", "--group", "*")
     assert done.code == 0, done.err

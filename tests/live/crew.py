@@ -171,6 +171,9 @@ class PollingThread:
         finally:
             self.close()
 
+    def is_alive(self) -> bool:
+        return self._thread.is_alive()
+
     def hold(self) -> None:
         """Keep the application busy with its batch until :meth:`release`."""
         self._hold.set()

@@ -76,6 +76,10 @@ class Processes:
         """What a process printed, its last characters."""
         return (self.folder / f"{name}.out").read_text(errors="replace")[-last:]
 
+    def lines(self, name: str) -> list[list[str]]:
+        """Words of each line that a process printed."""
+        return [line.split() for line in self.said(name, 10**6).splitlines()]
+
     def check_alive(self, names: Iterable[str] | None = None) -> None:
         """None of these, or of all, has ended by itself."""
         for name in self.running if names is None else names:

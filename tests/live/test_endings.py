@@ -29,11 +29,11 @@ class Program(Processes):
         self.shape = shape
         self.launch(shape, [sys.executable, str(MEMBER), broker.bootstrap, topic, group, shape])
 
-    def lines(self) -> list[list[str]]:
-        return [line.split() for line in self.said(self.shape, 10**6).splitlines()]
+    def said_words(self) -> list[list[str]]:
+        return self.lines(self.shape)
 
     def count(self, word: str) -> int:
-        return sum(line[:1] == [word] for line in self.lines())
+        return sum(line[:1] == [word] for line in self.said_words())
 
     def end(self, number: int) -> int:
         self.running[self.shape].send_signal(number)
@@ -59,13 +59,13 @@ def test_a_consumer_ends_in_order(broker, tmp_path, shape, number, code):
     program = Program(broker, topic.name, group, shape, tmp_path)
     until(lambda: program.count("read") == N_PARTITIONS * N_EACH, "everything is read")
     found = program.end(number)
-    assert found in (code, -number if number == INT else code), program.lines()[-20:]
-    assert program.lines()[-1] != ["over"] or code == 0
-    assert program.count("revoked") == 1, program.lines()[-20:]
+    assert found in (code, -number if number == INT else code), program.said_words()[-20:]
+    assert program.said_words()[-1] != ["over"] or code == 0
+    assert program.count("revoked") == 1, program.said_words()[-20:]
     # It has left, although its session lasts 45 s, and it has committed what it handled.
     assert not group_of(broker.bootstrap, group).members
     places = committed(broker.bootstrap, group, topic.name, N_PARTITIONS)
-    handled = Counter(int(line[1]) for line in program.lines() if line[:1] == ["read"])
+    handled = Counter(int(line[1]) for line in program.said_words() if line[:1] == ["read"])
     if shape in ("close", "exit"):  # the handler cannot tell whether the list is done
         assert all(0 <= max(at, 0) <= handled[n] for n, at in places.items())
     else:
@@ -78,8 +78,8 @@ def test_a_worker_ends_in_order(broker, tmp_path, number):
     program = Program(broker, "-", group, "worker", tmp_path)
     until(lambda: program.count("assigned"), "it works")
     code = program.end(number)
-    assert code == (143 if number == TERM else -INT), program.lines()
-    assert ["revoked", "3"] in program.lines()
+    assert code == (143 if number == TERM else -INT), program.said_words()
+    assert ["revoked", "3"] in program.said_words()
 
 
 def test_a_worker_that_cannot_begin_leaves_its_work_to_others(broker, tmp_path):
@@ -87,11 +87,11 @@ def test_a_worker_that_cannot_begin_leaves_its_work_to_others(broker, tmp_path):
     group = fresh("works")
     broken = Program(broker, "-", group, "raises", tmp_path)
     until(lambda: broken.count("revoked") > 3, "each shard was tried again")
-    assert ["OSError:", "no", "disk"] in broken.lines()
+    assert ["OSError:", "no", "disk"] in broken.said_words()
     sound = Program(broker, "-", group, "worker", tmp_path)
 
     def taken():
-        rows = [line for line in sound.lines() if line[:1] == ["assigned"]]
+        rows = [line for line in sound.said_words() if line[:1] == ["assigned"]]
         return sum(int(line[1]) for line in rows)
 
     until(lambda: taken() == 3, "another one has the work")

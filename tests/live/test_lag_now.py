@@ -283,8 +283,3 @@ def test_in_a_file_the_time_is_among_the_ten_columns(broker, during):
     during(lambda: commit(broker.bootstrap, group, topic, 60))
     done = run("lag", "-b", broker.bootstrap, "--group", group, "--over", "1m")
     assert done.code == 0 and "catch_up_seconds" in done.out
-
-
-def test_a_file_is_read_once(tmp_path):
-    done = run("lag", "--input", tmp_path, "--over", "1m")
-    assert done.code == 2 and "--over queries a cluster twice" in done.err

@@ -32,8 +32,8 @@ N = 12
 
 @pytest.fixture(autouse=True)
 def earlier_rounds(monkeypatch):
-    """A worker asks for its next round after 4 s: as long as the longest back-off here, not 10."""
-    monkeypatch.setattr(attempts, "ROUND_MS", SOON["holdfast.restart.backoff.max.ms"])
+    """A worker asks for its next round after 1.5 s, not 10."""
+    monkeypatch.setattr(attempts, "ROUND_MS", 1_500)
 
 
 class Post:
@@ -298,9 +298,6 @@ class Programs(Processes):
     def start(self, name, form, n=N, **config):
         arguments = (self.bootstrap, self.group, form, str(n), json.dumps(config))
         self.launch(name, [sys.executable, str(MEMBER), *arguments])
-
-    def lines(self, name):
-        return [line.split() for line in self.said(name, 10**6).splitlines()]
 
     def count(self, name, word):
         return sum(line[1:2] == [word] for line in self.lines(name))

@@ -13,6 +13,7 @@ from typing import Any, ClassVar
 import confluent_kafka
 from tests.live import clients
 from tests.live.clients import Place
+from tests.live.crew import PollingThread
 
 from holdfast.core.machine.states import MemberState
 
@@ -23,7 +24,7 @@ QUICK = {
 }
 
 
-class Program(threading.Thread):
+class Program(PollingThread):
     """One member; a subclass says of which client, and how it is read."""
 
     kind: ClassVar[type[clients.Client]]
@@ -31,7 +32,7 @@ class Program(threading.Thread):
     keys: ClassVar[dict[str, Any]] = {}
 
     def __init__(self, bootstrap: str, group: str, topic: str, **config: Any):
-        super().__init__(daemon=True)
+        super().__init__()
         self.group, self.topic = group, topic
         keys = {word.replace("_", "."): value for word, value in config.items()}
         self.is_manual = keys.get("enable.auto.commit") is False
@@ -45,8 +46,7 @@ class Program(threading.Thread):
         self.read: list[Place] = []
         self.in_flight: list[Place] = []
         self.works, self.raised = threading.Event(), None
-        self.error: BaseException | None = None
-        self._goes_on, self._ends = threading.Event(), threading.Event()
+        self._goes_on = threading.Event()
 
     def take(self) -> list[Place]:
         return self.client.poll(0.1, self.n_at_once)
@@ -68,19 +68,13 @@ class Program(threading.Thread):
     def close(self) -> None:
         self.client.close()
 
-    def run(self) -> None:
-        try:
-            while not self._ends.is_set():
-                found = self.take()
-                self.n_polls += 1
-                self.read += found
-                if self.n and len(self.read) >= self.n and not self.works.is_set():
-                    self.in_flight = found
-                    self._work()
-        except BaseException as error:  # the test looks at it
-            self.error = error
-        finally:
-            self.close()
+    def poll_once(self) -> None:
+        found = self.take()
+        self.n_polls += 1
+        self.read += found
+        if self.n and len(self.read) >= self.n and not self.works.is_set():
+            self.in_flight = found
+            self._work()
 
     def _work(self) -> None:
         self.works.set()
@@ -96,10 +90,8 @@ class Program(threading.Thread):
         self._goes_on.set()
 
     def end(self) -> None:
-        self._ends.set()
         self._goes_on.set()
-        self.join(120)
-        assert not self.is_alive()
+        self.stop()
         assert self.error is None, self.error
 
 

@@ -97,8 +97,7 @@ def open_source(
     source_options: options.SourceOptions,
     window: options.Window | options.RecentWindow = ALL_TIME,
     *,
-    is_cut: bool = True,
-    queries_now: bool = False,
+    for_findings: bool = False,
     spark_groups: bool = False,
     auto_offset_reset: str = "latest",
     broker_logs: Sequence[Path] | None = None,
@@ -112,12 +111,10 @@ def open_source(
     ----------
     window : Window, optional
         Only events in the window (:mod:`holdfast.fleet.tables.window`).
-    is_cut : bool
-        The tables begin with the window; else they only end with it, so that rows that hold in it
-        and began before are included.
-    queries_now : bool
-        Query the coordinators of a live cluster too, before its records are read and afterwards: a
-        group that rebalances both times has done so for that long.
+    for_findings : bool
+        The tables end with the window and do not begin with it, so that rows that hold in it and
+        began before are included. The coordinators of a live cluster are queried too, before its
+        records are read and afterwards: a group that rebalances both times has done so that long.
     spark_groups : bool
         Include the groups of Spark's connector of a dump or a cluster, if no group is named.
     auto_offset_reset : str
@@ -144,9 +141,8 @@ def open_source(
     source, groups = source_options.source, source_options.group
     if (source is None) == (source_options.bootstrap is None):
         raise ConfigError("give either --input PATH or --bootstrap-server HOST:PORT")
-    read_window(
-        window.since, window.until
-    )  # a wrong window is reported before anything slow begins
+    # A wrong window is reported before anything slow begins.
+    read_window(window.since, window.until)
     given = GivenSource(
         path=str(source or ""),
         servers=source_options.bootstrap or "",
@@ -155,11 +151,11 @@ def open_source(
     printed = source if is_printed(source) else None
     if source is not None and printed is None and not is_dump(source):
         _refuse_settled(source, broker_logs or (), output)
-        begins = is_cut and window.since is not None
+        begins = window.since is not None and not for_findings
         opened = _stored(source_options, given, in_memory=begins or window.until is not None)
-        yield _windowed(opened, window, is_cut=is_cut)
+        yield _windowed(opened, window, is_cut=not for_findings)
         return
-    is_now = queries_now and source is None and window.until is None
+    is_now = for_findings and source is None and window.until is None
     with ExitStack() as stack:
         dump = None
         if printed is not None:
@@ -185,7 +181,7 @@ def open_source(
         if states is not None:
             states.query_all(made.tables.groups)
             opened = replace(opened, live=states.live)
-        yield _windowed(opened, window, is_cut=is_cut)
+        yield _windowed(opened, window, is_cut=not for_findings)
 
 
 def _stored(

@@ -96,8 +96,7 @@ def run(
     with open_source(
         source_options,
         window,
-        is_cut=False,
-        queries_now=True,
+        for_findings=True,
         spark_groups=True,
         broker_logs=broker_log,
     ) as opened:

@@ -45,9 +45,8 @@ def run(
     if table not in TABLES:
         raise ConfigError(f"no table {table!r}; {suggest(table, TABLES)}")
     definition = TABLES[table]
-    read_window(
-        window.since, window.until
-    )  # a wrong moment is reported before anything slow begins
+    # A wrong moment is reported before anything slow begins.
+    read_window(window.since, window.until)
     if window != ALL_TIME and output is not None:
         raise ConfigError("--since and --until limit what is printed; -o writes whole tables")
     if window != ALL_TIME and "timestamp" not in definition.names:
