@@ -23,8 +23,8 @@ from holdfast.members.metrics import Counters, MemberMetrics, RoundTimes
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
 from holdfast.members.runtime.lags import lag_source_of
 from holdfast.members.runtime.leader_planner import LeaderPlanner
-from holdfast.members.runtime.member_log import MemberLog
-from holdfast.members.runtime.member_thread import NOT_JOINED, MemberThread, RebalanceHandler
+from holdfast.members.runtime.member_log import NOT_JOINED, MemberLog
+from holdfast.members.runtime.member_thread import MemberThread, RebalanceHandler
 from holdfast.members.runtime.metadata_watch import DeclaredResources, MetadataWatch, TopicPredicate
 from holdfast.members.runtime.readiness import ready_file
 
