@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from datetime import UTC, datetime, timedelta
 from itertools import count
 
@@ -96,7 +95,6 @@ def test_a_merge_has_the_positions_of_its_newest_dump_and_every_record(
     assert places(again) == places(merged)
     if says_read:
         assert positions(local.run(again.path, base / "again-tables")) == told(dumped.log)
-    shutil.rmtree(base)
 
 
 def places(dump):

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
-
 import pyarrow.compute as pc
 import pytest
 from hypothesis import example, given
@@ -55,7 +53,6 @@ def test_batch_equals_stream(new_folder, history, commits, cuts, bound):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, "ASSIGNED_AT_ONCE", bound)
         assert everything(local.stream(dump, base / "stream", cuts, batch_rows=3)) == whole
-    shutil.rmtree(base)
 
 
 def test_gaps_of_each_life_of_a_group_are_its_own(tmp_path):
@@ -128,7 +125,6 @@ def test_kip_848_groups_may_be_cut_anywhere(new_folder, cuts, bound):
         assert everything(local.stream(dump, base / "stream", cuts, batch_rows=2)) == whole
     assert len(whole["generations"]) == 15
     assert len(whole["ownership_gaps"]) == 4
-    shutil.rmtree(base)
 
 
 def test_what_members_say_they_have_bounds_their_gaps(tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -26,30 +25,27 @@ NAMES = ("group", "generation", "topic", "partition", "from_member", "to_member"
 
 @dear
 @given(histories(), st.integers(1, 9))
-def test_bytes_to_movements_equal_the_twin(tmp_path, history, batch_rows):
+def test_bytes_to_movements_equal_the_twin(new_folder, history, batch_rows):
     for g in history:
         if g["state"] == "Dead":
             g["generation"] = -1
-    dump = fleet.write_dump(tmp_path / "dump", classics(history))
-    tables = local.run(dump, tmp_path / "out", batch_rows=batch_rows)
+    tables = made(new_folder(), classics(history), batch_rows=batch_rows)
     assert sorted(rows(tables, "movements", *NAMES), key=repr) == twin_movements(history)
     given = set(rows(tables, "assignments", "group", "generation", "topic", "partition"))
     assert given == {(g["group"], g["generation"], *tp) for g in history for tp in owners(g)}
-    shutil.rmtree(tmp_path / "dump")
 
 
 @dear
 @given(histories(), st.sampled_from(["ASSIGNED_AT_ONCE", "CELLS_AT_ONCE"]))
-def test_where_the_work_is_cut_changes_nothing(tmp_path_factory, history, bound):
+def test_where_the_work_is_cut_changes_nothing(new_folder, history, bound):
     """A bound of one makes every batch, or every group, go through the carry."""
-    base = tmp_path_factory.mktemp("cut")
+    base = new_folder()
     dump = fleet.write_dump(base / "dump", classics(history))
     whole = everything(local.run(dump, base / "whole", batch_rows=3))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tasks, bound, 1)
         patch.setattr(tasks, "ROWS_AT_ONCE", 2)
         assert everything(local.run(dump, base / "cut", batch_rows=3)) == whole
-    shutil.rmtree(base)
 
 
 def test_consumer_groups_wait_until_they_are_whole(tmp_path, monkeypatch):

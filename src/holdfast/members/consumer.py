@@ -323,14 +323,12 @@ class Consumer(MemberCalls):
     @property
     def member_id(self) -> str:
         """Member id given by the coordinator, empty before the first join."""
-        snapshot = self._session.membership.snapshot if self._session else None
-        return snapshot.identity.member_id if snapshot else ""
+        return self._session.membership.snapshot.identity.member_id if self._session else ""
 
     @property
     def generation(self) -> int:
         """Generation of the group as this member knows it, -1 for none."""
-        snapshot = self._session.membership.snapshot if self._session else None
-        return snapshot.identity.generation if snapshot else -1
+        return self._session.membership.snapshot.identity.generation if self._session else -1
 
     def enforce_rebalance(self, reason: str = "requested by the application") -> None:
         """Request a round (KIP-568)."""

@@ -149,8 +149,7 @@ class MemberCalls:
 
         References: KIP-447 (``Producer.send_offsets_to_transaction``).
         """
-        snapshot = self._running().runtime.member_thread.snapshot
-        return group_metadata(self._settings, snapshot.identity)
+        return group_metadata(self._settings, self._running().membership.snapshot.identity)
 
     # Offsets
 

@@ -23,8 +23,8 @@ from holdfast.members.metrics import Counters, MemberMetrics, RoundTimes
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
 from holdfast.members.runtime.lags import lag_source_of
 from holdfast.members.runtime.leader_planner import LeaderPlanner
-from holdfast.members.runtime.member_log import MemberLog
-from holdfast.members.runtime.member_thread import NOT_JOINED, MemberThread, RebalanceHandler
+from holdfast.members.runtime.member_log import NOT_JOINED, MemberLog
+from holdfast.members.runtime.member_thread import MemberThread, RebalanceHandler
 from holdfast.members.runtime.metadata_watch import DeclaredResources, MetadataWatch, TopicPredicate
 from holdfast.members.runtime.readiness import ready_file
 
@@ -43,7 +43,7 @@ class MemberRuntime:
         settings: Settings,
         assignors: Sequence[Assignor],
         rebalance_handler: RebalanceHandler,
-        connections: Connections | None = None,
+        connections: Connections,
         *,
         resources: DeclaredResources | None = None,
         planner: LeaderPlanner | None = None,
@@ -54,7 +54,6 @@ class MemberRuntime:
         self.log = log = MemberLog(settings) if planner is None else planner.log
         member = make_member(settings, assignors, is_worker=resources is not None)
         ready = ready_file(settings, log)
-        connections = connections or Connections(settings)
         self._closers: list[Callable[[], object]] = [connections.close]
         try:
             connections.open()

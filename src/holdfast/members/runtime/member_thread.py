@@ -19,24 +19,24 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.leader.designs import led_round
 from holdfast.core.machine.member.member import Member
-from holdfast.core.machine.shared_values import Identity, ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.metrics import RoundTimes
 from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.member_log import NAME, NOT_IN_A_GROUP, Log, MemberLog
+from holdfast.members.runtime.member_log import NAME, Log, MemberLog, MemberSnapshot
 from holdfast.members.runtime.readiness import ReadyFile
 
 _GOING = ENDED | {MemberState.LEAVING}
@@ -70,25 +70,6 @@ class RebalanceHandler(Protocol):
 
     def end(self) -> None:
         """Stop starting tasks; called by the thread that closes the member."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSnapshot:
-    """The state of a member after the last event, whose actions may still be running.
-
-    Resources lost in the last event are already dropped. ``terms`` numbers the term of each owned
-    resource.
-    """
-
-    state: MemberState
-    identity: Identity
-    owned: frozenset[Resource]
-    terms: Mapping[Resource, int] = field(default_factory=dict)
-    is_leader: bool = False
-
-
-NOT_JOINED = MemberSnapshot(state=MemberState.UNJOINED, identity=NOT_IN_A_GROUP, owned=frozenset())
-"""The snapshot of a member that has not started."""
 
 
 _Work = Callable[[], object]

@@ -192,7 +192,7 @@ class PollSession(GroupSession):
     ) -> None:
         """Queue a callback, with the steps before and after it."""
         if call is ListenerCall.REVOKED and (deleted := self._deleted(resources)):
-            self.subscription_state.forget(deleted)
+            self.subscription_state.end(deleted, are_deleted=True)
             self.tasks.put(
                 ApplicationTask(partial(self._call, Callback(ListenerCall.LOST, deleted)))
             )

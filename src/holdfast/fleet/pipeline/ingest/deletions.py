@@ -59,18 +59,20 @@ def deletions(
     microseconds since 1970. Raises SourceError if the cluster cannot be read.
     """
     left = known.filter(pa.array(_missing(reader, known, done)))
-    partitions = left["partition"].unique().to_pylist()
-    lost = set(zip(left["partition"].to_pylist(), left["key"].to_pylist(), strict=True))
+    pairs = [*zip(left["partition"].to_pylist(), left["key"].to_pylist(), strict=True)]
+    lost = dict(zip(pairs, left["offset"].to_pylist(), strict=True))
     parts = [RECORDS.empty_table()]
     if lost:
-        parts += reader.to_end({p: done[p] for p in partitions})
+        parts += reader.to_end({p: done[p] for p, _ in pairs})
         for rows in parts:
-            for one in rows["partition"].unique().to_pylist():  # none where there is no row
-                keys = rows["key"].combine_chunks().unique().to_pylist()
-                lost.difference_update((one, key) for key in keys)
+            newest = rows.group_by(["partition", "key"]).aggregate([("offset", "max")])
+            for row in newest.to_pylist():
+                pair = row["partition"], row["key"]
+                # A record that waited for its transaction may be older than the lost one.
+                if row["offset_max"] > lost.get(pair, row["offset_max"]):
+                    del lost[pair]
         if reader.missing_until:  # a later record of a key may be among the missing ones
             lost.clear()
-    pairs = zip(left["partition"].to_pylist(), left["key"].to_pylist(), strict=True)
     found = left.filter(pa.array([pair in lost for pair in pairs], pa.bool_()))
     taken = pa.concat_tables([*parts, reader.transactions.table().select(RECORDS.names)])
     begin = np.array([done[p] for p in found["partition"].to_pylist()], np.int64)

@@ -13,9 +13,8 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from holdfast.fleet.tables.columns import steps, stored
 from holdfast.fleet.tables.columns.definition import DType, Table
-from holdfast.fleet.tables.columns.steps import DUMP_TABLES, PLAN, REPLAY, STEP_TABLES
-from holdfast.fleet.tables.columns.stored import TABLES
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
@@ -49,13 +48,12 @@ WORDS: Final[Mapping[DType, str]] = {
 _OF_ARROW: Final[Mapping[pa.DataType, str]] = {ARROW[dtype]: word for dtype, word in WORDS.items()}
 
 DEFINITIONS: Final[Mapping[str, Table]] = {
-    **TABLES,
-    **DUMP_TABLES,
-    **STEP_TABLES,
-    PLAN.name: PLAN,
-    REPLAY.name: REPLAY,
+    found.name: found
+    for module in (stored, steps)
+    for found in vars(module).values()
+    if isinstance(found, Table)
 }
-"""Every definition by its name."""
+"""Every table that these modules define, by its name."""
 
 
 @cache
