@@ -25,7 +25,6 @@ LARGE_ON_PURPOSE = {
     "holdfast.fleet.analysis.group.group_history.GroupHistory": "one model of one group",
     "holdfast.fleet.tables.reading.Tables": "all that reads a folder",
     "holdfast.fleet.tables.storage.remote.RemotePath": "what a path can do, and a file system",
-    "holdfast.members.session.subscription_state.SubscriptionState": "terms behind one lock",
 }
 """Classes that are larger, and why."""
 

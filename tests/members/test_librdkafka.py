@@ -156,7 +156,7 @@ class Harness:
         self.session.begin_poll()
 
     def start_known(self):
-        self.adapter.start_positions.start_known(self.client)
+        self.adapter.start_positions.start_known()
 
     def assignment(self):
         """What the application sees of its assignment."""

@@ -116,13 +116,14 @@ class Group:
             Something is missing, unknown, of the wrong type or out of range; the text names the
             path, as in ``members[3].owned[0]``.
         """
-        read = read_snapshot(snapshot, most_partitions)
+        top = _mapping(snapshot, "snapshot")
+        _refuse_unknown(top, _TOP, "snapshot")
+        partitions, members = _partitions(top, most_partitions), _members(top)
         topics = Topics.from_counts(
-            read.partitions,
-            racks=read.racks,
-            more_racks=filter(None, (m.rack for m in read.members)),
+            partitions,
+            racks=_racks(top.get("racks"), partitions),
+            more_racks=filter(None, (m.rack for m in members)),
         )
-        members = sorted(read.members, key=lambda member: member.member_id)
         return cls.build(
             topics=topics,
             member_ids=tuple(m.member_id for m in members),
@@ -131,7 +132,7 @@ class Group:
             claims=ReportedClaims.from_partitions(topics, [m.owned for m in members]),
             generation=np.array([m.generation for m in members], np.int32),
             rack=topics.rack_indices([m.rack for m in members]),
-            lags=lag_column(read.lags, topics),
+            lags=lag_column(_lags(top, partitions), topics),
         )
 
     @classmethod
@@ -364,74 +365,44 @@ class MemberRow:
     rack: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """A snapshot in which every value has been checked."""
-
-    partitions: dict[str, int]
-    racks: dict[str, list[list[str]]] | None
-    lags: dict[str, list[int]] | None
-    members: tuple[MemberRow, ...]
-
-
-def read_snapshot(snapshot: object, most_partitions: int = MOST_PARTITIONS) -> Snapshot:
-    """Check a parsed JSON snapshot.
-
-    Parameters
-    ----------
-    most_partitions : int
-        Topic-partitions that the snapshot may have in all: a few bytes of JSON can name any number.
-
-    Raises
-    ------
-    ModelError
-        The error names the path, what was found and what was expected.
-    """
-    top = _mapping(snapshot, "snapshot")
-    _refuse_unknown(top, _TOP, "snapshot")
-    for key in ("partitions", "members"):
-        if key not in top:
-            raise ModelError("missing", column=key)
+def _partitions(top: Mapping[str, Any], most_partitions: int) -> dict[str, int]:
     partitions = {
         name: _integer(count, f"partitions.{name}", low=0, high=2**31 - 2)
-        for name, count in _mapping(top["partitions"], "partitions").items()
+        for name, count in _mapping(_needed(top, "partitions"), "partitions").items()
     }
     n_tps = sum(partitions.values())
-    if n_tps > most_partitions:
+    if n_tps > most_partitions:  # a few bytes of JSON can name any number
         raise ModelError(
             f"{n_tps} topic-partitions in all, expected at most {most_partitions}; a caller of the "
             "library can allow more (most_partitions)",
             column="partitions",
         )
-    members = tuple(
-        _member(row, f"members[{i}]") for i, row in enumerate(_list(top["members"], "members"))
-    )
+    return partitions
+
+
+def _members(top: Mapping[str, Any]) -> list[MemberRow]:
+    """Return the members, sorted by id."""
+    rows = _list(_needed(top, "members"), "members")
+    members = [_member(row, f"members[{i}]") for i, row in enumerate(rows)]
     seen: dict[str, int] = {}
     for i, member in enumerate(members):
         if seen.setdefault(member.member_id, i) != i:
             text = f"{member.member_id!r} is also the id of members[{seen[member.member_id]}]"
             raise ModelError(text, column=f"members[{i}].id")
-    return Snapshot(
-        partitions=partitions,
-        racks=_racks(top.get("racks"), partitions),
-        lags=_lags(top, partitions),
-        members=members,
-    )
+    return sorted(members, key=lambda member: member.member_id)
 
 
 def _member(value: object, path: str) -> MemberRow:
     row = _mapping(value, path)
     _refuse_unknown(row, _MEMBER, path)
-    for key in ("id", "topics"):
-        if key not in row:
-            raise ModelError("missing", column=f"{path}.{key}")
-    topics = _list(row["topics"], f"{path}.topics")
+    member_id = _string(_needed(row, "id", f"{path}."), f"{path}.id")
+    topics = _list(_needed(row, "topics", f"{path}."), f"{path}.topics")
     owned = _list(row.get("owned") or [], f"{path}.owned")
     generation = row.get("generation")
     if generation is None:
         generation = -1
     return MemberRow(
-        member_id=_string(row["id"], f"{path}.id"),
+        member_id=member_id,
         topics=tuple(_string(name, f"{path}.topics[{i}]") for i, name in enumerate(topics)),
         owned=grouped(_claim(claim, f"{path}.owned[{i}]") for i, claim in enumerate(owned)),
         generation=max(
@@ -494,9 +465,7 @@ def _offsets(value: object, path: str) -> tuple[int, int, int]:
     row = _mapping(value, path)
     _refuse_unknown(row, _OFFSET, path)
     begin = _integer(row.get("begin", 0), f"{path}.begin", low=0, high=MAX_LAG)
-    if "end" not in row:
-        raise ModelError("missing", column=f"{path}.end")
-    end = _integer(row["end"], f"{path}.end", low=begin, high=MAX_LAG)
+    end = _integer(_needed(row, "end", f"{path}."), f"{path}.end", low=begin, high=MAX_LAG)
     committed = row.get("committed")
     if committed is None:
         return begin, end, NO_COMMIT
@@ -518,6 +487,12 @@ def _mapping(value: object, path: str) -> Mapping[str, Any]:
     for key in value:
         _string(key, f"a key of {path}")
     return value
+
+
+def _needed(row: Mapping[str, Any], key: str, path: str = "") -> Any:
+    if key not in row:
+        raise ModelError("missing", column=path + key)
+    return row[key]
 
 
 def _list(value: object, path: str) -> Sequence[Any]:

@@ -17,7 +17,6 @@ import threading
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
-from functools import partial
 from typing import Any, TypeAlias, assert_never
 
 from holdfast.cluster.signal_safe import Flag
@@ -33,7 +32,6 @@ from holdfast.members.resources.attempts import (
     Begin,
     Effect,
     Effects,
-    Ended,
     EndWorker,
     Failures,
     LogLine,
@@ -45,7 +43,6 @@ from holdfast.members.resources.attempts import (
     ResourceStatus,
     RevocationEnded,
     Runner,
-    Started,
     Stop,
     StopEvent,
     resource_name,
@@ -53,31 +50,50 @@ from holdfast.members.resources.attempts import (
 from holdfast.members.resources.machine import ResourceMachine
 from holdfast.members.resources.runners import ListenerRunner, ThreadRunner
 from holdfast.members.runtime.application_tasks import Mailbox
-from holdfast.members.runtime.member_log import Log, MemberLog
+from holdfast.members.runtime.member_log import MemberLog
 
 _Resources = tuple[partitions.Resource, ...]
 _Step = Callable[[int], Effects]
 _LATE = "before on_revoked had returned"
 
 
-class Supervisor:
-    """Supervises the work on a worker's resources.
+Run: TypeAlias = (
+    Callable[[Resource, StopEvent], object]
+    | Callable[[Resource, AsyncStopEvent], Awaitable[object]]
+)
+"""The work on one resource: a function, or a coroutine function."""
 
-    If the runner calls a ``listener``, a loss that no callback reports, or reports too late, is an
-    error.
+
+class Supervisor:
+    """Supervises the work on a worker's resources, in the form of ``run`` or of a ``listener``.
+
+    A loss that no callback of the listener reports, or reports too late, is an error. The ``name``
+    of the worker is for threads and delays.
+
+    Raises
+    ------
+    ConfigError
+        For both forms together, or a ``run`` that cannot be called for a resource.
     """
 
     def __init__(
-        self,
-        machine: ResourceMachine,
-        make_runner: Callable[[Started, Ended], Runner],
-        log: Log,
-        listener: object = None,
+        self, settings: Settings, run: Run | None, listener: object, log: MemberLog, name: str
     ):
-        self._machine = machine
-        self._runner = make_runner(self._started, self._ended)
+        if run is not None and listener is not None:
+            raise ConfigError("run and listener: expected one of them, found both")
+        given: object = run
+        if given is not None and (not callable(given) or inspect.isgeneratorfunction(given)):
+            raise ConfigError(f"run: expected a function or an async function, found {run!r}")
+        backoff_ms = settings["holdfast.restart.backoff.ms"]
+        self._machine = ResourceMachine(
+            Failures(backoff_ms, settings["holdfast.restart.backoff.max.ms"], name),
+            stop_ms=settings["task.shutdown.graceful.timeout.ms"],
+            most=None if run is None or _is_async(run) else settings["holdfast.run.threads"],
+            one_call=run is None,
+        )
         self._log = log
         self._listener = listener
+        self._runner = self._make_runner(run, name)
         self._lock = threading.Lock()  # around the machine
         self._steps: Mailbox[_Step | None] = Mailbox()
         self._thread = threading.Thread(target=self._serve, name="holdfast-resources", daemon=True)
@@ -91,6 +107,16 @@ class Supervisor:
         )
         self.leave_group: Callable[[], None] = lambda: None
         self.request_round: Callable[[str], None] = lambda _: None
+
+    def _make_runner(self, run: Any, name: str) -> Runner:
+        if run is None:
+            callbacks = f"{name}-callbacks"
+            return ListenerRunner(self._listener, self._started, self._ended, self._log, callbacks)
+        if not _is_async(run):
+            return ThreadRunner(run, self._ended)
+        from holdfast.members.resources.event_loop import LoopRunner
+
+        return LoopRunner(run, self._ended)
 
     # The member's session, on the member thread
 
@@ -278,56 +304,6 @@ def _some(resources: Collection[partitions.Resource]) -> str:
 
 def _now_ms() -> int:
     return time.monotonic_ns() // 1_000_000
-
-
-Run: TypeAlias = (
-    Callable[[Resource, StopEvent], object]
-    | Callable[[Resource, AsyncStopEvent], Awaitable[object]]
-)
-"""The work on one resource: a function, or a coroutine function."""
-
-
-def supervise(
-    settings: Settings, run: Run | None, listener: object, log: MemberLog, name: str
-) -> Supervisor:
-    """Return the supervisor of a worker's work; nothing has begun.
-
-    The ``name`` of the worker is for threads and delays.
-
-    Raises
-    ------
-    ConfigError
-        For both forms together, or a ``run`` that cannot be called for a resource.
-    """
-    if run is not None and listener is not None:
-        raise ConfigError("run and listener: expected one of them, found both")
-    given: object = run
-    if given is not None and (not callable(given) or inspect.isgeneratorfunction(given)):
-        raise ConfigError(f"run: expected a function or an async function, found {run!r}")
-    most = None if run is None or _is_async(run) else settings["holdfast.run.threads"]
-    failures = Failures(
-        settings["holdfast.restart.backoff.ms"], settings["holdfast.restart.backoff.max.ms"], name
-    )
-    machine = ResourceMachine(
-        failures,
-        stop_ms=settings["task.shutdown.graceful.timeout.ms"],
-        most=most,
-        one_call=run is None,
-    )
-    make = partial(_runner, run=run, listener=listener, log=log, name=name)
-    return Supervisor(machine, make, log, listener)
-
-
-def _runner(
-    started: Started, ended: Ended, *, run: Any, listener: object, log: MemberLog, name: str
-) -> Runner:
-    if run is None:
-        return ListenerRunner(listener, started, ended, log, f"{name}-callbacks")
-    if not _is_async(run):
-        return ThreadRunner(run, ended)
-    from holdfast.members.resources.event_loop import LoopRunner
-
-    return LoopRunner(run, ended)
 
 
 def _is_async(run: object) -> bool:

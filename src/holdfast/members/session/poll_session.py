@@ -192,7 +192,7 @@ class PollSession(GroupSession):
     ) -> None:
         """Queue a callback, with the steps before and after it."""
         if call is ListenerCall.REVOKED and (deleted := self._deleted(resources)):
-            self.subscription_state.forget(deleted)
+            self.subscription_state.end(deleted, are_deleted=True)
             self.tasks.put(
                 ApplicationTask(partial(self._call, Callback(ListenerCall.LOST, deleted)))
             )
@@ -211,7 +211,7 @@ class PollSession(GroupSession):
         runtime = self.membership.runtime
         if not self._traits.deleted_are_lost or not self.is_cooperative or runtime is None:
             return set()
-        return {tp for tp in resources if not runtime.exists(tp[0])}
+        return {tp for tp in resources if not runtime.watch.exists(tp[0])}
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit the processed offsets of revoked partitions, if commits are automatic."""

@@ -141,20 +141,16 @@ class SubscriptionState:
             if (term := _active(self._terms, tp)) is not None:
                 term.began, term.committed = offset, None
 
-    def end(self, partitions: Iterable[Resource]) -> None:
-        """End terms; the processed offset of each stays known for its last commit."""
-        with self._lock:
-            for tp in partitions:
-                if tp in self._terms:
-                    self._terms[tp].is_active = False
+    def end(self, partitions: Iterable[Resource], *, are_deleted: bool = False) -> None:
+        """End terms; the processed offset of each stays known for its last commit.
 
-    def forget(self, partitions: Iterable[Resource]) -> None:
-        """Never commit offsets of ``partitions`` again: their topics are deleted."""
+        Partitions of deleted topics have no last commit.
+        """
         with self._lock:
-            for tp in partitions:
-                if tp in self._terms:
-                    self._terms[tp].processed = self._terms[tp].start = None
-                    self._terms[tp].is_active = False
+            for term in (self._terms[tp] for tp in partitions if tp in self._terms):
+                term.is_active = False
+                if are_deleted:
+                    term.processed = term.start = None
 
     def active(self) -> set[Resource]:
         """Return the partitions that may be delivered."""
@@ -196,17 +192,13 @@ class SubscriptionState:
                     term.processed = at
                     term.furthest = max(term.furthest, at.offset)
 
-    def to_commit(
-        self, terms: Mapping[Resource, int], only: Collection[Resource] | None = None
-    ) -> dict[Resource, OffsetToCommit]:
-        """Return the offsets processed and not committed in ``terms`` (and of ``only``)."""
+    def to_commit(self, terms: Mapping[Resource, int]) -> dict[Resource, OffsetToCommit]:
+        """Return the offsets processed and not committed in ``terms``."""
         with self._lock:
             found = {}
             for tp, number in terms.items():
                 term = self._terms.get(tp)
-                if term is None or term.number != number or (only is not None and tp not in only):
-                    continue
-                if (at := term.to_commit()) is not None:
+                if term is not None and term.number == number and (at := term.to_commit()):
                     found[tp] = at
             return found
 

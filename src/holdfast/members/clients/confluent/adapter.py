@@ -118,7 +118,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
 
     def start_known(self) -> None:
         """Start partitions whose start offset is known now; recreate a stalled client."""
-        self.start_positions.start_known(self.consumer)
+        self.start_positions.start_known()
         self.recreate_if_stalled()
 
     # The program's changes

@@ -69,52 +69,40 @@ OnStart = dict[Resource, StartOffset] | Future[dict[Resource, StartOffset]]
 
 
 class StartPositions:
-    """Start positions of one consumer."""
+    """Start positions of the consumer of one adapter."""
 
-    def __init__(
-        self,
-        request: Callable[[Collection[Resource]], Future[dict[Resource, StartOffset]] | None],
-        # Takes the error of a request that no broker will ever answer; returns offsets to use.
-        refused: Callable[[BaseException, Collection[Resource]], StartOffsets],
-        began: Callable[[StartOffsets], StartOffsets],  # returns those to give to librdkafka
-        paused: Callable[[], Collection[Resource]],  # by the application
-    ):
-        self._request: StartOffsetsRequest[StartOffset] = StartOffsetsRequest(request)
-        self._refused = refused
-        self._began = began
-        self._paused = paused
+    def __init__(self, adapter: LibrdkafkaAdapter):
+        self._adapter = adapter
+        self._request: StartOffsetsRequest[StartOffset]
+        self._request = StartOffsetsRequest(adapter.request_starts)
         self._with_start: set[Resource] = set()
-        self._waiting: set[Resource] = set()  # for the answer
+        self.waiting: set[Resource] = set()  # assigned, and librdkafka does not have them yet
 
-    @property
-    def waiting(self) -> Collection[Resource]:
-        """Assigned partitions that librdkafka does not have yet."""
-        return self._waiting
-
-    def assign(self, consumer: Any, partitions: Sequence[Any]) -> None:
+    def assign(self, partitions: Sequence[Any]) -> None:
         """Assign partitions now, or once their start offset is known: :meth:`start_known`."""
         blank = [p for p in partitions if p.offset in _NO_START]
         given = [p for p in partitions if p.offset not in _NO_START]
         if given:
-            _Original.incremental_assign(consumer, given)
+            _Original.incremental_assign(self._adapter.consumer, given)
             self.forget(_named(given))
         if not blank:
             return
-        self._waiting |= _named(blank)
+        self.waiting |= _named(blank)
         self._request.reset()
-        self._begin_known(consumer, _WAITED_S)
+        self._begin_known(_WAITED_S)
 
-    def start_known(self, consumer: Any) -> None:
+    def start_known(self) -> None:
         """Assign waiting partitions, if an answer has come; never wait for one."""
-        if self._waiting or self._request.is_open:
-            self._begin_known(consumer, 0.0)
+        if self.waiting or self._request.is_open:
+            self._begin_known(0.0)
 
-    def _begin_known(self, consumer: Any, wait_s: float) -> None:
-        requested = set(self._waiting)
+    def _begin_known(self, wait_s: float) -> None:
+        adapter, consumer = self._adapter, self._adapter.consumer
+        requested = set(self.waiting)
         try:
             answer = self._request.response(requested, wait_s)
         except HoldfastError as error:
-            answer = self._refused(error, requested)
+            answer = adapter.refused(error, requested)
         start_offsets = {tp: answer[tp] for tp in sorted(requested) if tp in answer}
         self.forget(start_offsets)
         self._with_start |= {
@@ -122,22 +110,22 @@ class StartPositions:
         }
         self._request.take(answer, requested)
         if start_offsets:
-            given = self._began(start_offsets)
+            given = adapter.began(start_offsets)
             _Original.incremental_assign(
                 consumer, [TopicPartition(*tp, start.offset) for tp, start in given.items()]
             )
-            begun = start_offsets.keys() & self._paused()
+            begun = start_offsets.keys() & adapter.paused
             _Original.pause(consumer, [TopicPartition(*tp) for tp in sorted(begun)])
 
     def without(self, partitions: Sequence[Any]) -> list[Any]:
         """Forget waiting partitions among ``partitions``, and return the others."""
-        waiting = self._waiting & _named(partitions)
+        waiting = self.waiting & _named(partitions)
         self.forget(waiting)
         return [p for p in partitions if (p.topic, p.partition) not in waiting]
 
     def forget(self, partitions: Collection[Resource]) -> None:
         """Forget partitions that are unassigned, or need not wait."""
-        for noted in (self._with_start, self._waiting):
+        for noted in (self._with_start, self.waiting):
             noted.difference_update(partitions)
 
     def hide(self, assignment: list[Any]) -> list[Any]:
@@ -145,7 +133,7 @@ class StartPositions:
         for part in assignment:
             if (part.topic, part.partition) in self._with_start:
                 part.offset = OFFSET_STORED
-        more = [TopicPartition(*tp, OFFSET_STORED) for tp in list(self._waiting)]
+        more = [TopicPartition(*tp, OFFSET_STORED) for tp in list(self.waiting)]
         return sorted([*assignment, *more]) if more else assignment
 
 
@@ -164,9 +152,7 @@ class LibrdkafkaAdapter:
     def __init__(self, consumer: Any, client_config: Mapping[str, Any], *, reset: int | None):
         self._ref = weakref.ref(consumer)
         self._reset = OFFSET_INVALID if reset is None else reset
-        self.start_positions = StartPositions(
-            self.request_starts, self.refused, self.began, lambda: self.paused
-        )
+        self.start_positions = StartPositions(self)
         self.recreation = ClientRecreation(client_config)
         self._known: set[str] = set()
         self._pending_revocation: set[Resource] = set()
@@ -314,7 +300,7 @@ class LibrdkafkaAdapter:
         """Assign partitions that are not assigned yet, each at its offset or the group's."""
         now = self.fetched()
         new = [p for p in partitions if not self.is_assigned(now, (p.topic, p.partition))]
-        self.start_positions.assign(self.consumer, new)
+        self.start_positions.assign(new)
 
     def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:
         """Return whether a partition needs no start offset, where ``now`` is fetched."""

@@ -69,8 +69,7 @@ class ConsumerSession(PollSession):
     @property
     def owned(self) -> Collection[Resource]:
         """The partitions that the member owns."""
-        snapshot = self.membership.snapshot
-        return () if snapshot is None else snapshot.owned
+        return self.membership.snapshot.owned
 
     # Records
 
@@ -98,7 +97,7 @@ class ConsumerSession(PollSession):
             self._raise_callback_error()
             if self._calls.is_stopped or self._calls.should_return():
                 return []
-            self.adapter.start_positions.start_known(self.adapter.client)
+            self.adapter.start_positions.start_known()
             self.adapter.raise_error()
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(limit, min(left_s, SLICE_S))

@@ -1,4 +1,4 @@
-"""``install()`` of the three clients: what it replaces, returns and restores."""
+"""The modules of the three clients: their names, and what ``install()`` replaces and restores."""
 
 import sys
 import tomllib
@@ -226,3 +226,33 @@ def test_an_extra_has_what_members_and_commands_connect_with(extra):
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     packages = project["optional-dependencies"][extra]
     assert any(package.startswith("kafka-python") for package in packages)
+
+
+PAIRS = [
+    (confluent_kafka, holdfast.confluent),
+    (kafka, holdfast.kafka),
+    (aiokafka, holdfast.aiokafka),
+]
+
+
+@pytest.mark.parametrize(("client", "ours"), PAIRS)
+def test_every_public_name_of_the_client_is_there(client, ours):
+    names = [name for name in client.__all__ if not name.endswith("Consumer")]
+    assert len(names) >= 4
+    for name in names:
+        handed_on = getattr(ours, name)
+        assert handed_on is getattr(client, name)
+
+
+@pytest.mark.parametrize(("client", "ours"), PAIRS)
+def test_a_consumer_is_ours_or_is_not_there(client, ours):
+    names = [name for name in client.__all__ if name.endswith("Consumer")]
+    assert names
+    for name in names:
+        assert getattr(ours, name, None) is not getattr(client, name)
+
+
+def test_a_name_that_nobody_has_is_refused_by_the_name_of_the_module():
+    for module in ("confluent", "kafka", "aiokafka"):
+        done = python(f"from holdfast.{module} import Prodcuer")
+        assert f"cannot import name 'Prodcuer' from 'holdfast.{module}" in done.stderr

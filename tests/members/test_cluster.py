@@ -1,15 +1,18 @@
-"""Every failure of a query to a cluster is an error of the cluster, with the request's name."""
+"""Queries to a cluster: every failure is an error of the cluster, with the request's name."""
 
 from __future__ import annotations
+
+from uuid import UUID
 
 import pytest
 from tests.members.fake_member import done, failed
 
 from holdfast.cluster import cluster as module
+from holdfast.cluster.cluster import topic_rows
 from holdfast.cluster.connections import Connections
 from holdfast.cluster.first_unread import Wanted
 from holdfast.cluster.groups import GroupQuestions
-from holdfast.cluster.lookup import Lookup
+from holdfast.cluster.lookup import ClusterTopic, Lookup
 from holdfast.errors import RemoteProtocolError, SourceError
 
 UNREAD = Wanted("t", 0, 1, 2, 3)
@@ -64,3 +67,9 @@ def test_a_broker_that_is_too_old_is_told(cluster, monkeypatch):
     monkeypatch.setattr(Connections, "open", too_old)
     with pytest.raises(SourceError, match=r"from the cluster: .*it is Kafka 2\.4"):
         cluster.check()
+
+
+def test_a_topic_has_its_id_as_kafkas_tools_show_it():
+    topic_id = UUID("b06f7a4e-53f8-4cfd-8e89-c515f5aab1c3")
+    few = ClusterTopic(name="few", topic_id=topic_id, leaders={0: 1, 1: -1})
+    assert topic_rows([few]) == [("sG96TlP4TP2OicUV9aqxww", "few", 2)]
