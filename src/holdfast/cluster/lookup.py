@@ -170,15 +170,14 @@ class Lookup:
         self, times: Mapping[TopicPartition, int], committed_only: bool | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
         isolation = self._committed_only if committed_only is None else committed_only
-        return await self.connections.again(lambda: self._ask_leaders(times, isolation))
 
-    async def _ask_leaders(
-        self, times: Mapping[TopicPartition, int], committed_only: bool
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        found, failed = await self._ask_each_leader(times, committed_only)
-        if failed and not found:
-            raise next(iter(failed.values()))
-        return found
+        async def ask() -> dict[TopicPartition, tuple[int, int]]:
+            found, failed = await self._ask_each_leader(times, isolation)
+            if failed and not found:
+                raise next(iter(failed.values()))
+            return found
+
+        return await self.connections.again(ask)
 
     async def _ask_each_leader(
         self, times: Mapping[TopicPartition, int], committed_only: bool
