@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
-from tests.report.fleet import START_MS, examine_all, rolling_bounce, tables
+from tests.report.fleet import examine_all, rolling_bounce, tables
 from tests.suites import further
 
 from holdfast.cli.output import csv_cell
@@ -248,17 +248,7 @@ def strangers() -> dict[str, list[dict[str, Any]]]:
         row |= {"protocol": EVIL, "protocol_type": EVIL}
     for row in script.rows["rebalances"]:
         row |= {"cause": EVIL, "stated_reason": EVIL}
-    script.add(
-        "anomalies",
-        generation=1,
-        timestamp=START_MS,
-        kind="double_owner",
-        topic=EVIL,
-        partition=1,
-        member_ids=[EVIL, "b"],
-        detail=EVIL,
-    )
-    return tables(script)
+    return tables(script.anomaly("double_owner", EVIL, "b", topic=EVIL, partition=1, detail=EVIL))
 
 
 def test_a_page_full_of_strangers_has_the_tags_of_any_other() -> None:

@@ -66,44 +66,30 @@ def test_a_shim_leads_to_the_real_home(tmp_path, monkeypatch):
     assert java.find_java().executable == real
 
 
-def assert_one_clear_line(error: BaseException, *words: str) -> None:
-    text = str(error)
-    assert "\n" not in text
-    assert "install a JDK 17 or 21" in text
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        (None, ("JAVA_HOME", "PATH")),
+        ("", ("{home}", "not an executable file")),
+        ("echo java.home = h >&2\necho java.specification.version = 11 >&2", ("is Java 11",)),
+        ("exit 3", ("{home}", "does not answer like a Java", "3")),
+    ],
+    ids=["none", "a folder without it", "an old one", "another program"],
+)
+def test_what_is_no_usable_java_is_named_in_one_line(tmp_path, monkeypatch, script, words):
+    if script is not None:
+        monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    if script:
+        executable = tmp_path / "bin" / "java"
+        executable.parent.mkdir()
+        executable.write_text(f"#!/bin/sh\n{script}\n")
+        executable.chmod(0o755)
+    with pytest.raises(JavaError) as caught:
+        java.find_java()
+    text = str(caught.value)
+    assert "\n" not in text and "install a JDK 17 or 21" in text
     for word in words:
-        assert word in text
-
-
-def test_none_at_all_is_one_line():
-    with pytest.raises(JavaError) as caught:
-        java.find_java()
-    assert_one_clear_line(caught.value, "JAVA_HOME", "PATH")
-
-
-def test_an_old_one_is_named(tmp_path, monkeypatch):
-    fake_java(tmp_path, "11")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaError) as caught:
-        java.find_java()
-    assert_one_clear_line(caught.value, "is Java 11", str(tmp_path))
-
-
-def test_a_folder_without_java_is_named(tmp_path, monkeypatch):
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaError) as caught:
-        java.find_java()
-    assert_one_clear_line(caught.value, "not an executable file")
-
-
-def test_a_program_that_is_no_java_is_named(tmp_path, monkeypatch):
-    executable = tmp_path / "bin" / "java"
-    executable.parent.mkdir()
-    executable.write_text("#!/bin/sh\nexit 3\n")
-    executable.chmod(0o755)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    with pytest.raises(JavaError) as caught:
-        java.find_java()
-    assert_one_clear_line(caught.value, "does not answer like a Java", "3")
+        assert word.format(home=tmp_path) in text
 
 
 def test_sparks_java_is_run_without_the_module_that_java_warns_of(tmp_path, monkeypatch):

@@ -58,7 +58,7 @@ class Brokers(FakeConnections):
 
 
 def questions(brokers):
-    return GroupQuestions.ask(brokers).result()
+    return GroupQuestions(brokers).ask().result()
 
 
 def member(name, **more):

@@ -97,10 +97,8 @@ class Script:
         row = {
             "group_type": "classic",
             "member_id": name,
-            "group_instance_id": None,
             "client_id": name.rsplit("-", 1)[0],
             "client_host": "/10.0.0.7",
-            "rack": None,
             "rebalance_timeout_ms": 300_000,
             "session_timeout_ms": 45_000,
             "subscribed_topics": sorted(self.topics),
@@ -134,7 +132,6 @@ class Script:
                 from_member=source,
                 to_member=now,
                 kind=kind,
-                from_generation=None,
             )
         return moves
 
@@ -152,7 +149,6 @@ class Script:
                     partitions=[partition],
                     gap_lower_seconds=low,
                     gap_upper_seconds=high,
-                    unowned_since=None,
                     last_seen=seen,
                     basis="handover",
                 )
@@ -223,21 +219,22 @@ class Script:
                 "log_start_offset": 0,
                 "log_end_offset": 1000 + (lag or 0),
                 "lag": lag,
-                "lag_seconds": None,
                 "member_id": self.owners.get((topic, partition)),
-                "client_id": None,
-                "client_host": None,
-                "commit_timestamp": None,
-                "lag_by_reset": None,
-                "lag_seconds_basis": None,
                 "has_unread": None if lag else False,
-                "not_subscribed": None,
-                "position_timestamp": None,
                 "status": "none" if lag is None else "committed",
                 "clamped": "none",
                 "is_idle": False,
             }
             self.add("lag", topic=topic, partition=partition, **{**row, **more})
+        return self
+
+    def anomaly(self, kind: str, *member_ids: str, generation: int = 1, **more: Any) -> Script:
+        """A row of anomalies about a generation, which was settled before."""
+        (at, *_) = (
+            row["timestamp"] for row in self.rows["generations"] if row["generation"] == generation
+        )
+        row = {"generation": generation, "timestamp": at, "kind": kind, "detail": "-"}
+        self.add("anomalies", **{**row, "member_ids": list(member_ids), **more})
         return self
 
     def lag_at(

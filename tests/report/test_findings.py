@@ -149,18 +149,7 @@ def looping(restarts: int) -> Script:
 
 
 def doubled(kind: str) -> Script:
-    script = quiet()
-    script.add(
-        "anomalies",
-        generation=1,
-        timestamp=START_MS,
-        kind=kind,
-        topic="t",
-        partition=1,
-        member_ids=AB,
-        detail="-",
-    )
-    return script
+    return quiet().anomaly(kind, *AB, topic="t", partition=1)
 
 
 def failing(*member_ids: str, at: int = 0, rounds: int = 1) -> Script:
@@ -169,17 +158,8 @@ def failing(*member_ids: str, at: int = 0, rounds: int = 1) -> Script:
     for i in range(rounds):
         script.settle(100.0 * i, AB, deal({"shard": 4}, AB))
     owned = [row for row in script.rows["assignments"] if row["member_id"] == "a-1"]
-    script.add(
-        "anomalies",
-        generation=1 + at,
-        timestamp=START_MS + 100_000 * at,
-        kind="failed_resource",
-        topic="shard",
-        partition=owned[0]["partitions"][0],
-        member_ids=list(member_ids),
-        detail="OSError",
-    )
-    return script
+    failed = {"topic": "shard", "partition": owned[0]["partitions"][0], "detail": "OSError"}
+    return script.anomaly("failed_resource", *member_ids, generation=1 + at, **failed)
 
 
 def in_one_location(at: int = 0, rounds: int = 1) -> Script:
@@ -187,17 +167,7 @@ def in_one_location(at: int = 0, rounds: int = 1) -> Script:
     script = Script("g", {"orders": 4})
     for i in range(rounds):
         script.settle(100.0 * i, AB, deal({"orders": 4}, AB))
-    script.add(
-        "anomalies",
-        generation=1 + at,
-        timestamp=START_MS + 100_000 * at,
-        kind="shared_location",
-        topic=None,
-        partition=None,
-        member_ids=list(AB),
-        detail="-",
-    )
-    return script
+    return script.anomaly("shared_location", *AB, generation=1 + at)
 
 
 def assignors(*names: str) -> Script:
@@ -339,7 +309,7 @@ def test_every_rule_has_all_its_texts() -> None:
 def test_a_code_is_registered_once() -> None:
     again = rule("HF101", name="", severity=Severity.INFO, what="", why="", how="", mend="")
     with pytest.raises(AssertionError, match="HF101 is registered twice"):
-        again(lambda history, limits: ())
+        again(lambda history: ())
     assert len({found.code for found in all_rules()}) == len(all_rules())
 
 
@@ -479,16 +449,7 @@ def test_rounds_in_which_workers_report_failures_have_a_cause() -> None:
         script.settle(100.0 * i, AB, deal(TOPICS, AB), cause="spurious", gap=(0, 0))
     assert "HF113" in examine(script)
     for i in (2, 3):  # reported in two rounds: two rounds report other things than the one before
-        script.add(
-            "anomalies",
-            generation=i,
-            timestamp=START_MS + 100_000 * (i - 1),
-            kind="failed_resource",
-            topic="t",
-            partition=0,
-            member_ids=["a-1"],
-            detail="OSError",
-        )
+        script.anomaly("failed_resource", "a-1", generation=i, topic="t", partition=0)
     assert "HF113" not in examine(script)
 
 

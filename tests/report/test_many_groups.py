@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterator
+from operator import itemgetter
 from pathlib import Path
 from urllib.parse import quote
 
@@ -25,23 +26,12 @@ from holdfast.fleet.analysis.group import lag_over_time
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag_over_time import lag_of_fleet, readings_of
 from holdfast.fleet.analysis.group.overview import joined, overview
-from holdfast.fleet.pipeline.batches.history import run as make_history
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.metrics import Sample, group_samples
 from holdfast.fleet.report.serving.application import ServedPages
 from holdfast.fleet.tables import reading
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
-
-CAPTURED = Path(__file__).parent / "captured" / "dump"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """Tables of groups that lived on a broker, with their findings."""
-    folder = tmp_path_factory.mktemp("tables")
-    make_history(None, str(CAPTURED), folder)
-    return open_tables(folder)
 
 
 @pytest.fixture
@@ -57,17 +47,8 @@ def returned() -> Script:
     script.settle(60, [], {}, state="Dead")
     script.generation = 0
     script.settle(90, ["b-1", "b-2"], deal({"t": 2}, ["b-1", "b-2"]), gap=(1.0, 2.5))
-    script.add(
-        "anomalies",
-        generation=1,
-        kind="double_owner",
-        topic="t",
-        partition=0,
-        member_ids=["b-1", "b-2"],
-        detail="two owners",
-        timestamp=START_MS + 90_000,
-    )
-    return script
+    now = {"timestamp": START_MS + 90_000, "topic": "t", "partition": 0}
+    return script.anomaly("double_owner", "b-1", "b-2", **now)
 
 
 def worlds() -> Iterator[Tables]:
@@ -113,15 +94,6 @@ def test_figures_are_those_of_the_histories(made: Tables, since_ms: int) -> None
             }
             assert {name: getattr(figures, name)[i] for name in expected} == expected
     assert n_groups > 100
-
-
-def test_headings_and_findings_of_whole_columns(made: Tables) -> None:
-    stored = verdicts(made)
-    # Another begin of the window, before every record, has the groups examined now.
-    now = verdicts(made, since_ms=1)
-    assert to_json(stored) == to_json(now)
-    assert len(stored) == len(made.groups) > 5
-    assert to_json(verdicts(made, 3)) == to_json(stored[:3])
 
 
 def test_parts_are_equal_to_tables_in_memory(made: Tables, request: pytest.FixtureRequest) -> None:
@@ -267,7 +239,8 @@ def test_samples_of_whole_columns(made: Tables) -> None:
             rows = finding_rows([examined[name] for name in some.groups])
             found = list(group_samples(some, StoredFindings.of(rows, NOT_KNOWN), {}))
             expected = [one for name in some.groups for one in samples_of(examined[name])]
-            assert found == expected
+            by_metric = itemgetter(0)
+            assert sorted(found, key=by_metric) == sorted(expected, key=by_metric)
             n_samples += len(found)
     assert n_samples > 1_000
 

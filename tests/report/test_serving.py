@@ -234,10 +234,7 @@ def test_a_crash_loop_with_a_vague_downtime_stands_above_a_little_that_is_certai
 
 def doubled_now(group: str) -> Script:
     """A group whose last generation gives a partition to two members, and that never rebalanced."""
-    script = quiet(group)
-    row = {"generation": 1, "timestamp": START_MS, "kind": "double_owner", "topic": "t"}
-    script.add("anomalies", **row, partition=0, member_ids=["m-1", "m-2"], detail="-")
-    return script
+    return quiet(group).anomaly("double_owner", "m-1", "m-2", topic="t", partition=0)
 
 
 @pytest.mark.parametrize("command", ["doctor", "report", "serve"])

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from tests.pipeline import local
 from tests.pipeline.stream_that_dies import FixedSnapshot
+from tests.report.conftest import CAPTURED
 from tests.report.fleet import START_MS, rolling_bounce, tables, verdicts
 from tests.report.now import answers, seen
 from tests.report.served import PATIENCE_S, following
@@ -24,7 +25,7 @@ from holdfast.core.command_lines import GivenSource, holdfast_line, kafka_line, 
 from holdfast.core.names import Visible
 from holdfast.fleet.analysis.findings import doctor, examination
 from holdfast.fleet.analysis.findings.doctor import Doctor, to_json
-from holdfast.fleet.analysis.findings.finding import RULES, Limits, Symptom
+from holdfast.fleet.analysis.findings.finding import RULES, Symptom
 from holdfast.fleet.analysis.findings.stored import Examined, finding_rows
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_groups
 from holdfast.fleet.analysis.group.lag import NEVER
@@ -42,16 +43,6 @@ from holdfast.fleet.tables.columns.holdable import moment_text, to_us
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
-CAPTURED = Path(__file__).parent / "captured" / "dump"
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Tables:
-    """Tables of groups that lived on a broker, with their findings."""
-    folder = tmp_path_factory.mktemp("tables")
-    run(None, str(CAPTURED), folder)
-    return open_tables(folder)
-
 
 def test_findings_of_the_table_are_those_of_an_examination(made: Tables) -> None:
     window = Examined.of(made.newest_notes())
@@ -61,6 +52,8 @@ def test_findings_of_the_table_are_those_of_an_examination(made: Tables) -> None
     # Another begin of the window, before every record, has the groups examined now.
     now = verdicts(made, source=source, since_ms=1)
     assert to_json(stored) == to_json(now)
+    assert len(stored) == len(made.groups) > 5
+    assert to_json(verdicts(made, 3, source=source)) == to_json(stored[:3])
     assert sum(len(one.findings) for one in stored) == made.rows("findings") > 20
 
 
@@ -180,7 +173,7 @@ def test_only_rules_of_the_lag_read_it(made: Tables, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(GroupHistory, "lag", None)
     for history in read_groups(made, made.groups, last_ms=window_end_ms(made)):
         for rule in others:
-            list(rule.find(history, Limits()))
+            list(rule.find(history))
 
 
 SICK = "ill-two-owners"
@@ -189,8 +182,8 @@ SICK = "ill-two-owners"
 def plant_failing_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the rule of HF117 end in an error in one group, after its findings."""
 
-    def look(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-        yield from RULES["HF117"].look(history, limits)
+    def look(history: GroupHistory) -> Iterator[Symptom]:
+        yield from RULES["HF117"].look(history)
         if history.name == SICK:
             raise ZeroDivisionError("by nothing")
 

@@ -110,7 +110,7 @@ class LiveCluster:
         with self.connected(settings) as send:
             note("login", f"it works: {_principal(settings)}")
             found = send("Metadata", lambda lookup: lookup.topics())
-            n_groups = len(send("ListGroups", GroupQuestions.ask).listed)
+            n_groups = len(send("ListGroups", lambda lookup: GroupQuestions(lookup).ask()).listed)
             seen = f"cluster {found.cluster_id}, topics: {len(found.found)}, groups: {n_groups}"
             if not (found.found or n_groups):
                 seen += "; the cluster has none, or this principal needs DESCRIBE on them"
@@ -174,8 +174,7 @@ class LiveCluster:
         from holdfast.cluster.groups import GroupQuestions
 
         with self.connected() as send:
-            questions: GroupQuestions = send("ListGroups", GroupQuestions.ask)
-            return {*questions.listed}
+            return {*send("ListGroups", lambda lookup: GroupQuestions(lookup).ask()).listed}
 
     def cluster_id(self) -> str:
         """Return the cluster id."""

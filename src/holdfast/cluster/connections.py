@@ -23,13 +23,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import socket
 import threading
 import time
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import InvalidStateError
-from typing import Any, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from holdfast.cluster import client_configs, kerberos
 from holdfast.cluster.diagnosis import why_no_answer
@@ -48,6 +49,7 @@ up to the size of a request (``socket.request.max.bytes``); the library's own li
 _CLOSED = "the connections are closed"
 _END_MS = 5_000  # for the IO thread to end
 _T = TypeVar("_T")
+_P = ParamSpec("_P")
 
 # A host that dies silently is detected within 25 s, also while it holds a JoinGroup, which may wait
 # for as long as the slowest member works.
@@ -323,6 +325,23 @@ class Connections:
                     raise
             await self._net.sleep(pause_s)
             pause_s = min(2 * pause_s, self.settings["retry.backoff.max.ms"] / 1000)
+
+
+def on_io_thread(
+    ask: Callable[Concatenate[Any, _P], Coroutine[Any, Any, _T]],
+) -> Callable[Concatenate[Any, _P], SignalSafeFuture[_T]]:
+    """Turn a coroutine method into one that runs on the IO thread, and returns a future.
+
+    The object has its :class:`Connections` as ``connections``.
+    """
+
+    @functools.wraps(ask)
+    def start(self: Any, /, *args: _P.args, **options: _P.kwargs) -> SignalSafeFuture[_T]:
+        work = functools.partial(ask, self, *args, **options)
+        found: SignalSafeFuture[_T] = self.connections.future(work)
+        return found
+
+    return start
 
 
 def _answer(question: SignalSafeFuture[_T], value: _T) -> None:

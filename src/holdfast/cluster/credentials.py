@@ -157,7 +157,10 @@ def _take_login(found: dict[str, object], jaas: Mapping[str, str], *, is_aws: bo
     elif mechanism == "OAUTHBEARER":
         _take_oidc(found, jaas)
     elif mechanism == kerberos.MECHANISM:
-        _take_kerberos(found, jaas)
+        for key, value in (kerberos.keys_of(jaas) if jaas else {}).items():
+            _put(found, key, value, "sasl.jaas.config")
+        if kerberos.KEYTAB in found and kerberos.PRINCIPAL not in found:
+            raise ConfigError(f"{kerberos.PRINCIPAL}: {kerberos.KEYTAB} needs it")
     elif jaas:
         for name in ("username", "password"):
             _put(found, f"sasl.{name}", _login(jaas, name), "sasl.jaas.config")
@@ -199,24 +202,13 @@ def _take_stores(rest: dict[str, object], found: dict[str, object]) -> None:
         key_password = rest.pop("ssl.key.password", None) if name == "keystore" else None
         word, key_word = (None if one is None else str(one) for one in (password, key_password))
         store = read_keystore(path, begin, word, key_word)
+        texts = {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key}
         if name == "truststore":
-            _put_store(found, begin, location, {"ssl.ca.pem": store.trusted})
-        else:
-            _put_store(
-                found,
-                begin,
-                location,
-                {"ssl.certificate.pem": store.chain, "ssl.key.pem": store.key},
-            )
-
-
-def _put_store(
-    found: dict[str, object], begin: str, location: object, texts: Mapping[str, str]
-) -> None:
-    for key, text in texts.items():
-        if not text:
-            raise ConfigError(f"{begin}.location: {location} has no {key.split('.')[1]}")
-        _put(found, key, text, f"{begin}.location")
+            texts = {"ssl.ca.pem": store.trusted}
+        for key, text in texts.items():
+            if not text:
+                raise ConfigError(f"{begin}.location: {location} has no {key.split('.')[1]}")
+            _put(found, key, text, f"{begin}.location")
 
 
 def _refuse_foreign(key: str, value: object) -> None:
@@ -268,14 +260,6 @@ def _take_aws(found: dict[str, object], jaas: Mapping[str, str]) -> None:
     options = {name: jaas[name] for name in aws.OPTIONS if name in jaas}
     found["sasl.mechanism"] = "OAUTHBEARER"
     found.setdefault(PROVIDER, aws.aws_tokens(region, options))
-
-
-def _take_kerberos(found: dict[str, object], jaas: Mapping[str, str]) -> None:
-    """Add the login of Java's login module."""
-    for key, value in (kerberos.keys_of(jaas) if jaas else {}).items():
-        _put(found, key, value, "sasl.jaas.config")
-    if kerberos.KEYTAB in found and kerberos.PRINCIPAL not in found:
-        raise ConfigError(f"{kerberos.PRINCIPAL}: {kerberos.KEYTAB} needs it")
 
 
 def _take_oidc(found: dict[str, object], jaas: Mapping[str, str]) -> None:

@@ -14,13 +14,12 @@ References: KIP-709 (commits of many groups), KIP-848, KIP-932, KIP-1071, KIP-12
 
 from __future__ import annotations
 
-import concurrent.futures
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
 
-from holdfast.cluster.connections import is_passing, raise_code, reason
+from holdfast.cluster.connections import is_passing, on_io_thread, raise_code, reason
 from holdfast.cluster.group_messages import (
     DESCRIBED,
     NOT_FOUND,
@@ -47,6 +46,7 @@ AT_ONCE: Final = 500
 """Groups in one request: its answer stays within a few megabytes."""
 _GROUPS_SINCE = 8  # the version of OffsetFetch with several groups
 _Failures = dict[str, Exception]
+_T = TypeVar("_T")
 _PAUSES_S: Final = (0.3, 0.6, 1.2, 2.4)
 """Waits between requests for groups whose coordinators move, load, or do not answer, in s."""
 _TRIES: Final = 3
@@ -82,38 +82,28 @@ class GroupQuestions:
     """Queries about groups, over the connections of a lookup."""
 
     def __init__(self, lookup: Lookup):
-        self._connections = lookup.connections
+        self.connections = lookup.connections
         self._listed: dict[str, ListedGroup] = {}
         self._unanswered: dict[int, str] = {}
         self._failures: dict[str, Exception] = {}
 
-    @classmethod
-    def ask(cls, lookup: Lookup) -> concurrent.futures.Future[Self]:
+    @on_io_thread
+    async def ask(self) -> Self:
         """List the groups of every broker."""
-        made = cls(lookup)
+        await self.connections.again(self._list)
+        return self
 
-        async def work() -> Self:
-            await made._connections.again(made._list)
-            return made
-
-        return made._connections.future(work)
-
-    @classmethod
-    def ask_each(cls, lookup: Lookup) -> concurrent.futures.Future[Self]:
+    @on_io_thread
+    async def ask_each(self) -> Self:
         """List the groups of every broker that answers; fails if none does."""
-        made = cls(lookup)
-
-        async def work() -> Self:
-            await made._list_each()
-            return made
-
-        return made._connections.future(work)
+        await self._list_each()
+        return self
 
     @property
     def unanswered(self) -> tuple[str, ...]:
         """Brokers without an answer to :meth:`ask_each`, each with the reason."""
         return tuple(
-            f"{self._connections.address(node)}: {why}" for node, why in self._unanswered.items()
+            f"{self.connections.address(node)}: {why}" for node, why in self._unanswered.items()
         )
 
     @property
@@ -121,107 +111,95 @@ class GroupQuestions:
         """Groups without an answer to :meth:`commits` and the other queries, with the reasons."""
         return {group: _why(error) for group, error in self._failures.items()}
 
-    def failure(self) -> concurrent.futures.Future[None]:
+    @on_io_thread
+    async def failure(self) -> None:
         """Fail as the first of the groups in ``refused`` did."""
-
-        async def work() -> None:
-            raise next(iter(self._failures.values()))
-
-        return self._connections.future(work)
+        raise next(iter(self._failures.values()))
 
     @property
     def listed(self) -> Mapping[str, ListedGroup]:
         """All groups that the brokers list, by name."""
         return self._listed
 
-    def members(
-        self, kind: GroupType, groups: Sequence[str]
-    ) -> concurrent.futures.Future[list[GroupReader]]:
+    @on_io_thread
+    async def members(self, kind: GroupType, groups: Sequence[str]) -> list[GroupReader]:
         """Return the members of ``groups``, all of one kind, and what each reads."""
-        return self._query_each(groups, partial(_describe, self._connections, kind))
+        return await self._query_each(groups, partial(_describe, self.connections, kind))
 
-    def states(self, groups: Sequence[str]) -> concurrent.futures.Future[list[SeenGroup]]:
+    @on_io_thread
+    async def states(self, groups: Sequence[str]) -> list[SeenGroup]:
         """Describe listed groups of any kind; each has its coordinator's answer or refusal."""
+        found: dict[str, SeenGroup] = {}
+        left = [group for group in groups if group in self._listed]
+        for i in range(_TRIES):
+            if i:
+                await self.connections.sleep(_PAUSE_S)
+                await self._list_each()
+            left = await self._describe_each(left, found)
+            if not left:
+                break
+        return [found[group] for group in sorted(found)]
 
-        async def work() -> list[SeenGroup]:
-            found: dict[str, SeenGroup] = {}
-            left = [group for group in groups if group in self._listed]
-            for i in range(_TRIES):
-                if i:
-                    await self._connections.sleep(_PAUSE_S)
-                    await self._list_each()
-                left = await self._describe_each(left, found)
-                if not left:
-                    break
-            return [found[group] for group in sorted(found)]
-
-        return self._connections.future(work)
-
-    def absent(self, groups: Sequence[str]) -> concurrent.futures.Future[list[str]]:
+    @on_io_thread
+    async def absent(self, groups: Sequence[str]) -> list[str]:
         """Return those of unlisted ``groups`` that no coordinator has.
 
         A principal does not see groups that it may not describe. A broker checks the permission
         before it checks whether it is the group's coordinator; so any broker's answer about an
         unlisted group distinguishes the two cases.
         """
+        found: list[str] = []
+        for at in range(0, len(groups), AT_ONCE):
+            request = describe_request(GroupType.CLASSIC, [*groups[at : at + AT_ONCE]])
+            answer = await self.connections.send(request)
+            found += [
+                one.group_id
+                for one in answer.groups
+                if one.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED
+            ]
+        return sorted(found)
 
-        async def work() -> list[str]:
-            found: list[str] = []
-            for at in range(0, len(groups), AT_ONCE):
-                request = describe_request(GroupType.CLASSIC, [*groups[at : at + AT_ONCE]])
-                answer = await self._connections.send(request)
-                found += [
-                    one.group_id
-                    for one in answer.groups
-                    if one.error_code != ErrorCode.GROUP_AUTHORIZATION_FAILED
-                ]
-            return sorted(found)
-
-        return self._connections.future(work)
-
-    def commits(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
+    @on_io_thread
+    async def commits(self, groups: Sequence[str]) -> list[Position]:
         """Return the commits of ``groups``; not for share groups."""
-        return self._query_each(groups, partial(_fetch, self._connections))
+        return await self._query_each(groups, partial(_fetch, self.connections))
 
-    def share_starts(self, groups: Sequence[str]) -> concurrent.futures.Future[list[Position]]:
+    @on_io_thread
+    async def share_starts(self, groups: Sequence[str]) -> list[Position]:
         """Return the start offsets of the share groups ``groups``."""
-        return self._query_each(groups, partial(_share_starts, self._connections))
+        return await self._query_each(groups, partial(_share_starts, self.connections))
 
-    def _query_each(
+    async def _query_each(
         self,
         groups: Sequence[str],
-        ask: Callable[[int, list[str], _Failures], Coroutine[Any, Any, list[Any]]],
-    ) -> concurrent.futures.Future[list[Any]]:
+        ask: Callable[[int, list[str], _Failures], Coroutine[Any, Any, list[_T]]],
+    ) -> list[_T]:
         """Query each coordinator about its own groups; list all groups again before a retry.
 
         A refusal or a missing answer does not affect the other groups.
         """
-
-        async def work() -> list[Any]:
-            found: list[Any] = []
-            left = [group for group in groups if group not in self._failures]
-            failed: _Failures = {}
-            for pause_s in (0.0, *_PAUSES_S):
-                if pause_s:
-                    await self._connections.sleep(pause_s)
-                    await self._list_each(patient=False)
-                    failed = {group: failed[group] for group in left}
-                    left = [group for group in left if group in self._listed]
-                for node, some in self._by_node(left):
-                    for group in some:
-                        failed.pop(group, None)
-                    try:
-                        found += await ask(node, some, failed)
-                    except Exception as error:
-                        failed |= dict.fromkeys(some, error)
-                self._failures |= {g: e for g, e in failed.items() if not is_passing(e)}
-                left = [group for group, error in failed.items() if is_passing(error)]
-                if not left:
-                    break
-            self._failures |= failed
-            return found
-
-        return self._connections.future(work)
+        found: list[_T] = []
+        left = [group for group in groups if group not in self._failures]
+        failed: _Failures = {}
+        for pause_s in (0.0, *_PAUSES_S):
+            if pause_s:
+                await self.connections.sleep(pause_s)
+                await self._list_each(patient=False)
+                failed = {group: failed[group] for group in left}
+                left = [group for group in left if group in self._listed]
+            for node, some in self._by_node(left):
+                for group in some:
+                    failed.pop(group, None)
+                try:
+                    found += await ask(node, some, failed)
+                except Exception as error:
+                    failed |= dict.fromkeys(some, error)
+            self._failures |= {g: e for g, e in failed.items() if not is_passing(e)}
+            left = [group for group, error in failed.items() if is_passing(error)]
+            if not left:
+                break
+        self._failures |= failed
+        return found
 
     def _by_node(self, groups: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
         nodes: dict[int, list[str]] = {}
@@ -236,7 +214,7 @@ class GroupQuestions:
         from kafka.protocol.metadata import MetadataRequest
 
         bounds = REQUESTS["Metadata"].bounds
-        answer = await self._connections.send(
+        answer = await self.connections.send(
             MetadataRequest(topics=[], allow_auto_topic_creation=False, **bounds)
         )
         return [broker.node_id for broker in answer.brokers]
@@ -256,10 +234,10 @@ class GroupQuestions:
         listed: dict[str, ListedGroup] = {}
         unanswered: dict[int, str] = {}
         failed: Exception | None = None
-        brokers = await self._connections.again(self._brokers)
+        brokers = await self.connections.again(self._brokers)
         for node in brokers:
             try:
-                listed |= await self._connections.again(partial(self._listed_at, node), most_s)
+                listed |= await self.connections.again(partial(self._listed_at, node), most_s)
             except Exception as error:
                 failed, unanswered[node] = error, reason(error)
         if failed is not None and len(unanswered) == len(brokers):
@@ -269,7 +247,7 @@ class GroupQuestions:
     async def _listed_at(self, node: int) -> dict[str, ListedGroup]:
         from kafka.protocol.admin import ListGroupsRequest
 
-        answer = await self._connections.send(
+        answer = await self.connections.send(
             ListGroupsRequest(**REQUESTS["ListGroups"].bounds), node
         )
         raise_code(answer.error_code)
@@ -289,7 +267,7 @@ class GroupQuestions:
         for kind, names in self._by_kind(groups):
             for node, some in self._by_node(names):
                 try:
-                    answer = await self._connections.send(describe_request(kind, some), node)
+                    answer = await self.connections.send(describe_request(kind, some), node)
                 except Exception as error:
                     why = f"{DESCRIBED[kind].request}: {reason(error)}"
                     found |= {name: self._refused(name, why) for name in some}

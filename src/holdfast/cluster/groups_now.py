@@ -67,7 +67,7 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
     It returns None if ``choose`` does.
     """
     with cluster.connected() as send:
-        questions: GroupQuestions = send("ListGroups", GroupQuestions.ask_each)
+        questions = _listed(send)
         unanswered = questions.unanswered
         try:
             chosen = choose(questions.listed)
@@ -234,7 +234,7 @@ def has_unrecorded_groups(cluster: LiveCluster, topic: str) -> bool:
 
 def _listed(send: SendRequest) -> GroupQuestions:
     """List the groups of every broker that answers."""
-    questions: GroupQuestions = send("ListGroups", GroupQuestions.ask_each)
+    questions: GroupQuestions = send("ListGroups", lambda lookup: GroupQuestions(lookup).ask_each())
     return questions
 
 

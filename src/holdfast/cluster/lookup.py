@@ -12,7 +12,6 @@ versions: :data:`~holdfast.cluster.versions.REQUESTS`.
 
 from __future__ import annotations
 
-import concurrent.futures
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,6 +23,7 @@ from holdfast.cluster.connections import (
     Connections,
     TopicPartition,
     is_passing,
+    on_io_thread,
     raise_code,
     reason,
     words_of,
@@ -95,98 +95,89 @@ class Lookup:
         self._send = connections.send
         self._committed_only = connections.settings["isolation.level"] == "read_committed"
 
-    def topics(
+    @on_io_thread
+    async def topics(
         self, names: Collection[str] | None = None, *, operations: bool = False
-    ) -> concurrent.futures.Future[ClusterTopics]:
+    ) -> ClusterTopics:
         """Describe the topics ``names`` (None: all); ``operations``: also what may be read."""
-
-        async def work() -> ClusterTopics:
-            metadata = partial(self._metadata, names, operations=operations)
-            answer = await self.connections.again(metadata)
-            found = [
-                ClusterTopic(
-                    name=topic.name,
-                    topic_id=getattr(topic, "topic_id", None) or _NO_ID,
-                    leaders={p.partition_index: p.leader_id for p in topic.partitions},
-                    is_readable=not operations or _may_be_read(topic),
-                )
-                for topic in answer.topics
-                if not topic.error_code
-            ]
-            return ClusterTopics(
-                cluster_id=answer.cluster_id or "",
-                found=tuple(sorted(found, key=lambda topic: topic.name)),
-                refused={t.name: t.error_code for t in answer.topics if t.error_code},
+        metadata = partial(self._metadata, names, operations=operations)
+        answer = await self.connections.again(metadata)
+        found = [
+            ClusterTopic(
+                name=topic.name,
+                topic_id=getattr(topic, "topic_id", None) or _NO_ID,
+                leaders={p.partition_index: p.leader_id for p in topic.partitions},
+                is_readable=not operations or _may_be_read(topic),
             )
+            for topic in answer.topics
+            if not topic.error_code
+        ]
+        return ClusterTopics(
+            cluster_id=answer.cluster_id or "",
+            found=tuple(sorted(found, key=lambda topic: topic.name)),
+            refused={t.name: t.error_code for t in answer.topics if t.error_code},
+        )
 
-        return self.connections.future(work)
-
-    def list_offsets(
+    @on_io_thread
+    async def list_offsets(
         self,
         partitions: Collection[TopicPartition],
         at: int,
         *,
         committed_only: bool | None = None,
-    ) -> concurrent.futures.Future[dict[TopicPartition, int]]:
+    ) -> dict[TopicPartition, int]:
         """Request the :data:`EARLIEST` or :data:`LATEST` offset of each partition from its leader.
 
         A partition that has no leader now, or whose leader does not know, is missing from the
         answer; if all are, the request is repeated until the request time-out, and then fails.
         Whether the latest offset is the last stable one follows ``isolation.level`` by default.
         """
+        found = await self._offsets_at(dict.fromkeys(partitions, at), committed_only)
+        return {tp: offset for tp, (offset, _) in found.items()}
 
-        async def work() -> dict[TopicPartition, int]:
-            found = await self._offsets_at(dict.fromkeys(partitions, at), committed_only)
-            return {tp: offset for tp, (offset, _) in found.items()}
-
-        return self.connections.future(work)
-
-    def known_offsets(
+    @on_io_thread
+    async def known_offsets(
         self, partitions: Collection[TopicPartition], at: int
-    ) -> concurrent.futures.Future[tuple[dict[TopicPartition, int], dict[TopicPartition, str]]]:
+    ) -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
         """Request as :meth:`list_offsets`; return after NODE_PATIENCE_S why others are missing."""
+        found: dict[TopicPartition, int] = {}
+        failed: dict[TopicPartition, Exception] = {}
+        deadline = time.monotonic() + NODE_PATIENCE_S
+        while left := [tp for tp in partitions if tp not in found]:
+            times = dict.fromkeys(left, at)
+            some, failed = await self.connections.again(
+                partial(self._ask_each_leader, times, committed_only=False)
+            )
+            found |= {tp: offset for tp, (offset, _) in some.items()}
+            passing = any(map(is_passing, failed.values()))
+            if not failed or not passing or time.monotonic() >= deadline:
+                break
+            await self.connections.sleep(_PAUSE_S)
+        return found, {tp: reason(error) for tp, error in failed.items()}
 
-        async def work() -> tuple[dict[TopicPartition, int], dict[TopicPartition, str]]:
-            found: dict[TopicPartition, int] = {}
-            failed: dict[TopicPartition, Exception] = {}
-            deadline = time.monotonic() + NODE_PATIENCE_S
-            while left := [tp for tp in partitions if tp not in found]:
-                times = dict.fromkeys(left, at)
-                some, failed = await self.connections.again(
-                    partial(self._ask_each_leader, times, committed_only=False)
-                )
-                found |= {tp: offset for tp, (offset, _) in some.items()}
-                passing = any(map(is_passing, failed.values()))
-                if not failed or not passing or time.monotonic() >= deadline:
-                    break
-                await self.connections.sleep(_PAUSE_S)
-            return found, {tp: reason(error) for tp, error in failed.items()}
-
-        return self.connections.future(work)
-
-    def offsets_at(
+    @on_io_thread
+    async def offsets_at(
         self, times: Mapping[TopicPartition, int]
-    ) -> concurrent.futures.Future[dict[TopicPartition, tuple[int, int]]]:
+    ) -> dict[TopicPartition, tuple[int, int]]:
         """Request offset and time of the first record at or after a time, -1 for none.
 
         Times are milliseconds since 1970, or :data:`EARLIEST` or :data:`LATEST`. A partition is
         missing from the answer as from that of :meth:`list_offsets`.
         """
-        return self.connections.future(lambda: self._offsets_at(times))
+        return await self._offsets_at(times)
 
     async def _offsets_at(
         self, times: Mapping[TopicPartition, int], committed_only: bool | None = None
     ) -> dict[TopicPartition, tuple[int, int]]:
         isolation = self._committed_only if committed_only is None else committed_only
-        return await self.connections.again(lambda: self._ask_leaders(times, isolation))
 
-    async def _ask_leaders(
-        self, times: Mapping[TopicPartition, int], committed_only: bool
-    ) -> dict[TopicPartition, tuple[int, int]]:
-        found, failed = await self._ask_each_leader(times, committed_only)
-        if failed and not found:
-            raise next(iter(failed.values()))
-        return found
+        async def ask() -> dict[TopicPartition, tuple[int, int]]:
+            found, failed = await self._ask_each_leader(times, isolation)
+            if failed and not found:
+                raise next(iter(failed.values()))
+            return found
+
+        return await self.connections.again(ask)
 
     async def _ask_each_leader(
         self, times: Mapping[TopicPartition, int], committed_only: bool
@@ -220,9 +211,10 @@ class Lookup:
                     found[tp] = part.offset, part.timestamp
         return found, failed
 
-    def first_batches(
+    @on_io_thread
+    async def first_batches(
         self, offsets: Mapping[TopicPartition, int], n_bytes: int, at_once: int = 1_000
-    ) -> concurrent.futures.Future[dict[TopicPartition, Any]]:
+    ) -> dict[TopicPartition, Any]:
         """Fetch the batches from an offset on, as consumers of committed records get them.
 
         A partition (its FetchResponse's PartitionData) is missing if it has no leader now, its
@@ -236,11 +228,6 @@ class Lookup:
         at_once : int
             Partitions in one request.
         """
-        return self.connections.future(lambda: self._first_batches(offsets, n_bytes, at_once))
-
-    async def _first_batches(
-        self, offsets: Mapping[TopicPartition, int], n_bytes: int, at_once: int
-    ) -> dict[TopicPartition, Any]:
         from kafka.errors import KafkaError
 
         topics = {topic for topic, _ in offsets}
@@ -262,18 +249,13 @@ class Lookup:
                             found[topic.topic, part.partition_index] = part
         return found
 
-    def fetch(
-        self, topic: str, offsets: Mapping[int, int]
-    ) -> concurrent.futures.Future[dict[int, FetchedLog]]:
+    @on_io_thread
+    async def fetch(self, topic: str, offsets: Mapping[int, int]) -> dict[int, FetchedLog]:
         """Fetch record batches of partitions from start offsets on, open transactions included.
 
         A partition is missing from the answer as from that of :meth:`list_offsets`.
         """
-
-        async def work() -> dict[int, FetchedLog]:
-            return await self.connections.again(lambda: self._fetch(topic, offsets))
-
-        return self.connections.future(work)
+        return await self.connections.again(lambda: self._fetch(topic, offsets))
 
     async def _fetch(self, topic: str, offsets: Mapping[int, int]) -> dict[int, FetchedLog]:
         from kafka.errors import KafkaError, LeaderNotAvailableError
@@ -312,42 +294,34 @@ class Lookup:
             raise failed
         return found
 
-    def partitions(self, topics: Collection[str] | None) -> concurrent.futures.Future[FoundTopics]:
+    @on_io_thread
+    async def partitions(self, topics: Collection[str] | None) -> FoundTopics:
         """Count the partitions of ``topics`` (None: of all that are not internal)."""
+        answer = await self._metadata(topics)
+        counts = {
+            topic.name: len(topic.partitions)
+            for topic in answer.topics
+            if not topic.error_code and not (topics is None and topic.is_internal)
+        }
+        refused = dict.fromkeys(topics or (), int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
+        refused |= {topic.name: topic.error_code for topic in answer.topics}
+        for name in counts:
+            refused.pop(name, None)
+        return FoundTopics(counts=counts, refused={} if topics is None else refused)
 
-        async def work() -> FoundTopics:
-            answer = await self._metadata(topics)
-            counts = {
-                topic.name: len(topic.partitions)
-                for topic in answer.topics
-                if not topic.error_code and not (topics is None and topic.is_internal)
-            }
-            refused = dict.fromkeys(topics or (), int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION))
-            refused |= {topic.name: topic.error_code for topic in answer.topics}
-            for name in counts:
-                refused.pop(name, None)
-            return FoundTopics(counts=counts, refused={} if topics is None else refused)
-
-        return self.connections.future(work)
-
-    def racks(
-        self, topics: Collection[str]
-    ) -> concurrent.futures.Future[dict[str, list[tuple[str, ...]]]]:
+    @on_io_thread
+    async def racks(self, topics: Collection[str]) -> dict[str, list[tuple[str, ...]]]:
         """Return the racks of each partition's replicas, sorted (KIP-881)."""
-
-        async def work() -> dict[str, list[tuple[str, ...]]]:
-            answer = await self._metadata(topics)
-            rack_of = {broker.node_id: broker.rack for broker in answer.brokers if broker.rack}
-            found: dict[str, list[tuple[str, ...]]] = {}
-            for topic in answer.topics:
-                parts = sorted(topic.partitions, key=lambda part: part.partition_index)
-                found[topic.name] = [
-                    tuple(sorted({rack_of[n] for n in part.replica_nodes if n in rack_of}))
-                    for part in parts
-                ]
-            return found
-
-        return self.connections.future(work)
+        answer = await self._metadata(topics)
+        rack_of = {broker.node_id: broker.rack for broker in answer.brokers if broker.rack}
+        found: dict[str, list[tuple[str, ...]]] = {}
+        for topic in answer.topics:
+            parts = sorted(topic.partitions, key=lambda part: part.partition_index)
+            found[topic.name] = [
+                tuple(sorted({rack_of[n] for n in part.replica_nodes if n in rack_of}))
+                for part in parts
+            ]
+        return found
 
     async def _metadata(self, topics: Collection[str] | None, *, operations: bool = False) -> Any:
         from kafka.protocol.metadata import MetadataRequest

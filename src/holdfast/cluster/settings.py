@@ -51,11 +51,12 @@ def parse_name(value: object) -> str:
     return text
 
 
-def one_of(*allowed: str) -> Callable[[object], str]:
-    """Return a parser that accepts the texts ``allowed`` alone."""
+def one_of(*allowed: str, upper: bool = False) -> Callable[[object], str]:
+    """Return a parser of the texts ``allowed`` alone, with ``upper`` in small letters too."""
 
     def parse(value: object) -> str:
         text = parse_text(value)
+        text = text.upper() if upper else text
         if text not in allowed:
             hint = nearest(repr(text), map(repr, allowed))
             raise ValueError(f"expected one of {', '.join(allowed)}, found {text!r}{hint}")
@@ -108,15 +109,6 @@ def milliseconds(low: int) -> Callable[[object], int]:
     return partial(parse_whole, low=low, unit="ms")
 
 
-def _mechanism(value: object) -> str:
-    names = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", kerberos.MECHANISM)
-    return one_of(*names)(parse_text(value).upper())
-
-
-def _protocol(value: object) -> str:
-    return one_of("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")(parse_text(value).upper())
-
-
 def parse_names(value: object) -> tuple[str, ...]:
     """Return texts that are not empty, from a list or a text with commas."""
     parts = value.split(",") if isinstance(value, str) else value
@@ -138,6 +130,8 @@ def _ssl_context(value: object) -> ssl.SSLContext:
     return value
 
 
+_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER", kerberos.MECHANISM)
 KEYS: Mapping[str, Key] = {
     "bootstrap.servers": Key(parse=parse_names),
     "client.id": Key(parse=parse_text, default="holdfast"),
@@ -150,8 +144,8 @@ KEYS: Mapping[str, Key] = {
     "retry.backoff.max.ms": Key(parse=milliseconds(0), default=1_000),
     "reconnect.backoff.ms": Key(parse=milliseconds(0), default=50),
     "reconnect.backoff.max.ms": Key(parse=milliseconds(0), default=1_000),
-    "security.protocol": Key(parse=_protocol, default="PLAINTEXT"),
-    "sasl.mechanism": Key(parse=_mechanism),
+    "security.protocol": Key(parse=one_of(*_PROTOCOLS, upper=True), default="PLAINTEXT"),
+    "sasl.mechanism": Key(parse=one_of(*_MECHANISMS, upper=True)),
     "sasl.username": Key(parse=parse_text),
     "sasl.password": Key(parse=parse_text, secret=True),
     kerberos.SERVICE: Key(parse=parse_name, default="kafka"),

@@ -11,9 +11,8 @@ holds ``jars/NAME/*.jar`` and Ivy's own cache. Ivy retrieves into a folder next 
 and the folder is renamed under a lock. ``HOLDFAST_JARS`` names a folder in the layout of ``jars/``
 for networks without a Maven repository; ``HOLDFAST_IVY_SETTINGS`` an Ivy settings file for mirrors.
 Every jar is hashed before every use. ``jars.sha256`` is made by ``sha256sum FOLDER/*.jar`` in
-``jars/`` of a fresh cache. Another client confirmed it: ``mvn -C dependency:get`` (which checks
-each jar by its repository's checksum) into fresh local repositories fetched the same files: Kafka
-4.3.1 and Spark's on 2026-11-22, the older Kafkas on 2026-11-23.
+``jars/`` of a fresh cache, and confirmed by another client: ``mvn -C dependency:get``, which checks
+each jar by its repository's checksum, fetched the same files.
 """
 
 from __future__ import annotations

@@ -239,7 +239,7 @@ class Consumer(MemberCalls):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if not self._calls.is_own_process():
+        if not self._calls.process.is_this():
             return  # a fork leaves the block, and the member stays with its parent
         self._ends_with_error = error is not None
         try:
@@ -323,14 +323,12 @@ class Consumer(MemberCalls):
     @property
     def member_id(self) -> str:
         """Member id given by the coordinator, empty before the first join."""
-        snapshot = self._session.membership.snapshot if self._session else None
-        return snapshot.identity.member_id if snapshot else ""
+        return self._session.membership.snapshot.identity.member_id if self._session else ""
 
     @property
     def generation(self) -> int:
         """Generation of the group as this member knows it, -1 for none."""
-        snapshot = self._session.membership.snapshot if self._session else None
-        return snapshot.identity.generation if snapshot else -1
+        return self._session.membership.snapshot.identity.generation if self._session else -1
 
     def enforce_rebalance(self, reason: str = "requested by the application") -> None:
         """Request a round (KIP-568)."""

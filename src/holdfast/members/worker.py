@@ -50,7 +50,6 @@ from holdfast.members.runtime.lags import LagSource
 from holdfast.members.runtime.leader_planner import LeaderPlanner
 from holdfast.members.runtime.member_log import MemberLog
 from holdfast.members.runtime.member_runtime import MemberRuntime, metrics_of
-from holdfast.members.runtime.member_thread import NOT_JOINED, MemberSnapshot
 from holdfast.members.runtime.metadata_watch import DeclaredResources
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.membership import Membership
@@ -198,7 +197,7 @@ class Worker:
             If the group has refused this worker for good.
         """
         self._raise_failure()
-        return frozenset(Resource(*r) for r in self._session.snapshot.owned)
+        return frozenset(Resource(*r) for r in self._session.membership.snapshot.owned)
 
     @property
     def states(self) -> Mapping[Resource, ResourceState]:
@@ -225,12 +224,12 @@ class Worker:
         takes the number in ``on_assigned`` and compares it before it saves: state from an earlier
         term may be older than the state that another worker has saved since.
         """
-        return {Resource(*r): term for r, term in self._session.snapshot.terms.items()}
+        return {Resource(*r): term for r, term in self._session.membership.snapshot.terms.items()}
 
     @property
     def generation(self) -> int:
         """Generation of the group as this worker knows it, -1 for none."""
-        return self._session.snapshot.identity.generation
+        return self._session.membership.snapshot.identity.generation
 
     def metrics(self) -> MemberMetrics:
         """Return the counters, in Kafka's names where they exist."""
@@ -361,11 +360,6 @@ class WorkerSession:
     def join(self) -> None:
         """Join the group, or continue a join that was interrupted; see :meth:`Worker.start`."""
         self.membership.join_now(tuple(sorted(self.resources.counts)))
-
-    @property
-    def snapshot(self) -> MemberSnapshot:
-        """The member snapshot."""
-        return self.membership.snapshot or NOT_JOINED
 
     def metrics(self) -> MemberMetrics:
         """Return the metrics of the member."""

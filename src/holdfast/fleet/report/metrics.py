@@ -18,7 +18,6 @@ from __future__ import annotations
 import os
 import tempfile
 import weakref
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -31,7 +30,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
 from holdfast.core.command_lines import NOT_KNOWN
 from holdfast.core.kinds import CLASSIC, kind_of
-from holdfast.core.model.columns import F64, I64, Mask
+from holdfast.core.model.columns import F64, I64
 from holdfast.core.names import visible
 from holdfast.fleet.analysis.findings.examination import Examination
 from holdfast.fleet.analysis.findings.stored import StoredFindings, finding_rows, stored_findings
@@ -40,10 +39,9 @@ from holdfast.fleet.analysis.group.live import LiveGroup
 from holdfast.fleet.analysis.group.overview import (
     group_sums,
     owned_partitions,
-    values_at,
 )
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
-from holdfast.fleet.analysis.group.timeline import Settlements, read_generations
+from holdfast.fleet.analysis.group.timeline import read_generations
 from holdfast.fleet.columnar import ArrowTable, DecodedRows, ints, words
 from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.reading import SomeGroups, Tables
@@ -280,54 +278,54 @@ _named_kind = lru_cache(maxsize=1024)(kind_of)
 def group_samples(
     some: SomeGroups, findings: StoredFindings, live: Mapping[str, LiveGroup | None]
 ) -> Iterator[tuple[str, Sample]]:
-    """Yield the samples of some groups except those of their lag, one group after the other."""
+    """Yield the samples of some groups except those of their lag, each metric by group."""
+    yield from _present(some, live)
+    yield from _rebalances(some)
+    yield from _active(some, findings)
+
+
+def _present(
+    some: SomeGroups, live: Mapping[str, LiveGroup | None]
+) -> Iterator[tuple[str, Sample]]:
+    """Yield the samples about the last generation of each group."""
     rows, of = some.rows("generations")
     settled = read_generations(rows, of)
-    present = _Present(some, rows, of, settled)
-    past, active = _Past(some), _active(some, findings)
-    for i, name in enumerate(some.groups):
-        group = {"group": name}
-        if present.last[i] >= 0:
-            yield from present.of(i, name, group, live.get(name))
-        yield from past.of(i, group)
-        for code, severity, n in active.get(i, ()):
-            yield "holdfast_group_findings", ({**group, "code": code, "severity": severity}, n)
+    _, last = settled.first_and_last(len(some.groups))
+    state, kind = settled.texts("state", last, ""), _kinds(rows, of, len(last))
+    assignments, of_assignment = some.rows("assignments")
+    index = settled.of_rows(assignments, of_assignment)
+    is_now = (index >= 0) & (index == last[of_assignment])
+    unowned = owned_partitions(some, index >= 0) - owned_partitions(some, is_now)
+    for i in np.flatnonzero(last >= 0).tolist():
+        name, at = some.groups[i], last[i]
+        group, answer = {"group": name}, live.get(name)
+        now = state[i] if answer is None else answer.state_after(state[i])
+        at_s = int(settled.at_ms[at]) / 1000
+        yield "kafka_consumergroup_members", ({"consumergroup": name}, int(settled.n_members[at]))
+        yield "holdfast_group_generation", (group, int(settled.number[at]))
+        yield "holdfast_group_kind", ({**group, "kind": kind[i]}, 1)
+        yield "holdfast_group_state", ({**group, "state": now}, 1)
+        yield "holdfast_group_last_rebalance_timestamp_seconds", (group, at_s)
+        yield "holdfast_group_unowned_partitions", (group, int(unowned[i]))
+    # A partition or task without a role is active.
+    role, roles = assignments.codes("role")
+    texts = sorted({"active", *roles})
+    code = np.asarray([*map(texts.index, roles), texts.index("active")], np.int64)[role]
+    parent, _ = assignments.lists("partitions")
+    parent = parent[is_now[parent]]
+    for i, text, n in _counted(of_assignment[parent], code[parent], texts):
+        yield "holdfast_group_assigned", ({"group": some.groups[i], "role": text}, n)
 
 
-class _Present:
-    """Columns about the last generation of each group."""
-
-    def __init__(self, some: SomeGroups, rows: DecodedRows, of: I64, settled: Settlements):
-        _, self.last = settled.first_and_last(len(some.groups))
-        self.n_members, self.number, self.at_ms = (
-            values_at(column, self.last).tolist()
-            for column in (settled.n_members, settled.number, settled.at_ms)
-        )
-        self.state = settled.texts("state", self.last, "")
-        self.kind = _kinds(rows, of, len(self.last))
-        assignments, of_assignment = some.rows("assignments")
-        index = settled.of_rows(assignments, of_assignment)
-        is_now = (index >= 0) & (index == self.last[of_assignment])
-        self.unowned = owned_partitions(some, index >= 0) - owned_partitions(some, is_now)
-        self.roles = _roles(some, is_now)
-
-    def of(
-        self, i: int, name: str, group: dict[str, str], live: LiveGroup | None
-    ) -> Iterator[tuple[str, Sample]]:
-        """Yield the samples of a group."""
-        state = self.state[i] if live is None else live.state_after(self.state[i])
-        yield "kafka_consumergroup_members", ({"consumergroup": name}, self.n_members[i])
-        yield "holdfast_group_generation", (group, self.number[i])
-        yield "holdfast_group_kind", ({**group, "kind": self.kind[i]}, 1)
-        for role, count in sorted(self.roles.get(i, {}).items()):
-            yield "holdfast_group_assigned", ({**group, "role": role}, count)
-        yield "holdfast_group_state", ({**group, "state": state}, 1)
-        last_s = self.at_ms[i] / 1000
-        yield "holdfast_group_last_rebalance_timestamp_seconds", (group, last_s)
-        yield "holdfast_group_unowned_partitions", (group, int(self.unowned[i]))
+def _counted(of: I64, code: I64, texts: Sequence[str]) -> Iterator[tuple[int, str, int]]:
+    """Yield how often each group has each text, by group and text."""
+    keys, counts = np.unique(of * len(texts) + code, return_counts=True)
+    for key, n in zip(keys.tolist(), counts.tolist(), strict=True):
+        group, at = divmod(key, len(texts))
+        yield group, texts[at], n
 
 
-def _kinds(generations: Any, of: I64, n: int) -> list[str]:
+def _kinds(generations: DecodedRows, of: I64, n: int) -> list[str]:
     """Return the kind of each group, by its last generation with members."""
     order = np.lexsort((generations.ints("log_offset"), generations.times_ms("timestamp"), of))
     peopled = order[generations.ints("n_members", 0)[order] != 0]
@@ -343,64 +341,31 @@ def _kinds(generations: Any, of: I64, n: int) -> list[str]:
     return kinds
 
 
-def _roles(some: SomeGroups, counted: Mask) -> dict[int, dict[str, int]]:
-    """Return the partitions or tasks of each group in some rows of ``assignments``, by role."""
-    rows, of = some.rows("assignments")
-    role, roles = rows.codes("role")
-    parent, _ = rows.lists("partitions")
-    found: dict[int, dict[str, int]] = {}
-    keys = (of[parent] * (len(roles) + 1) + role[parent] + 1)[counted[parent]]
-    for key, count in zip(*(a.tolist() for a in np.unique(keys, return_counts=True)), strict=True):
-        group, at = divmod(key, len(roles) + 1)
-        name, own = "active" if at == 0 else roles[at - 1], found.setdefault(group, {})
-        own[name] = own.get(name, 0) + count
-    return found
-
-
-class _Past:
-    """Columns about the rebalances of each group, of all time."""
-
-    def __init__(self, some: SomeGroups):
-        rows, of = some.rows("rebalances")
-        n = len(some.groups)
-        order = np.lexsort((rows.ints("generation"), rows.times_ms("timestamp"), of))
-        of = of[order]
-        self.causes = _causes(rows, order, of)
-        self.moved = _totals(rows.ints("n_moved")[order], of, n)
-        gaps = _totals(rows.ints("n_moved_through_gap")[order], of, n)
-        self.moved = np.where(self.moved < 0, -1, self.moved + np.maximum(gaps, 0))
-        self.avoidable = _totals(rows.ints("n_avoidable_moves")[order], of, n)
-        self.downtime_s = {
-            bound: _known_sums(column[order], of, n)
-            for bound, column in zip(("lower", "upper"), downtime_bounds_s(rows), strict=True)
-        }
-
-    def of(self, i: int, group: dict[str, str]) -> Iterator[tuple[str, Sample]]:
-        """Yield the samples of a group."""
-        for cause, count in self.causes.get(i, ()):
-            labels = {**group, "cause": cause or "unknown"}
+def _rebalances(some: SomeGroups) -> Iterator[tuple[str, Sample]]:
+    """Yield the samples about the rebalances of each group, of all time."""
+    rows, of = some.rows("rebalances")
+    n = len(some.groups)
+    order = np.lexsort((rows.ints("generation"), rows.times_ms("timestamp"), of))
+    of = of[order]
+    cause, names = rows.codes("cause")
+    for i, text, count in _counted(of, cause[order] + np.int64(1), ["", *names]):
+        if text != "first_seen":
+            labels = {"group": some.groups[i], "cause": text or "unknown"}
             yield "holdfast_group_rebalances_total", (labels, count)
-        if self.moved[i] >= 0:
-            yield "holdfast_group_partitions_moved_total", (group, int(self.moved[i]))
-        if self.avoidable[i] >= 0:
-            yield "holdfast_group_avoidable_moves_total", (group, int(self.avoidable[i]))
-        for bound, column in self.downtime_s.items():
-            if not np.isnan(column[i]):
-                total = round(float(column[i]), 3)
-                yield f"holdfast_group_downtime_{bound}_seconds_total", (group, total)
-
-
-def _causes(rows: Any, order: I64, of: I64) -> dict[int, list[tuple[str, int]]]:
-    """Return how many rebalances of each group have each cause, without the first generation."""
-    code, names = rows.codes("cause")
-    texts = ["", *names]
-    found: dict[int, Counter[str]] = {}
-    keys = of * len(texts) + code[order] + 1
-    for key, count in zip(*(a.tolist() for a in np.unique(keys, return_counts=True)), strict=True):
-        group, at = divmod(key, len(texts))
-        if texts[at] != "first_seen":
-            found.setdefault(group, Counter())[texts[at]] += count
-    return {group: sorted(counts.items()) for group, counts in found.items()}
+    moved, gaps, avoidable = (
+        _totals(rows.ints(name)[order], of, n)
+        for name in ("n_moved", "n_moved_through_gap", "n_avoidable_moves")
+    )
+    moved = np.where(moved < 0, -1, moved + np.maximum(gaps, 0))
+    for name, column in (("partitions_moved", moved), ("avoidable_moves", avoidable)):
+        for i in np.flatnonzero(column >= 0).tolist():
+            yield f"holdfast_group_{name}_total", ({"group": some.groups[i]}, int(column[i]))
+    for bound, column_s in zip(("lower", "upper"), downtime_bounds_s(rows), strict=True):
+        total_s = _known_sums(column_s[order], of, n)
+        for i in np.flatnonzero(~np.isnan(total_s)).tolist():
+            total = round(float(total_s[i]), 3)
+            name = f"holdfast_group_downtime_{bound}_seconds_total"
+            yield name, ({"group": some.groups[i]}, total)
 
 
 def _totals(column: I64, of: I64, n: int) -> I64:
@@ -419,17 +384,17 @@ def _known_sums(column: F64, of: I64, n: int) -> F64:
     return total
 
 
-def _active(some: SomeGroups, findings: StoredFindings) -> dict[int, list[tuple[str, str, int]]]:
-    """Return how often each group has each active finding, sorted."""
+def _active(some: SomeGroups, findings: StoredFindings) -> Iterator[tuple[str, Sample]]:
+    """Yield how often each group has each active finding, sorted."""
+    labels = ["group", "code", "severity"]
     rows = findings.grouped.of_groups(some.groups).rows
     rows = rows.filter(rows["ended_timestamp"].is_null())
-    counted = rows.group_by(["group", "code", "severity"]).aggregate([([], "count_all")])
+    counted = rows.group_by(labels).aggregate([([], "count_all")])
     row_of = {name: i for i, name in enumerate(some.groups)}
-    found: dict[int, list[tuple[str, str, int]]] = {}
-    for row in counted.to_pylist():
-        one = (row["code"], row["severity"], row["count_all"])
-        found.setdefault(row_of[row["group"]], []).append(one)
-    return {i: sorted(every) for i, every in found.items()}
+    for row in sorted(
+        counted.to_pylist(), key=lambda row: (row_of[row["group"]], row["code"], row["severity"])
+    ):
+        yield "holdfast_group_findings", ({name: row[name] for name in labels}, row["count_all"])
 
 
 _PIECE_BYTES: Final = 1 << 16

@@ -19,24 +19,24 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Protocol
 
 from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.leader.designs import led_round
 from holdfast.core.machine.member.member import Member
-from holdfast.core.machine.shared_values import Identity, ListenerCall
+from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.metrics import RoundTimes
 from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.member_log import NAME, NOT_IN_A_GROUP, Log, MemberLog
+from holdfast.members.runtime.member_log import NAME, Log, MemberLog, MemberSnapshot
 from holdfast.members.runtime.readiness import ReadyFile
 
 _GOING = ENDED | {MemberState.LEAVING}
@@ -70,25 +70,6 @@ class RebalanceHandler(Protocol):
 
     def end(self) -> None:
         """Stop starting tasks; called by the thread that closes the member."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemberSnapshot:
-    """The state of a member after the last event, whose actions may still be running.
-
-    Resources lost in the last event are already dropped. ``terms`` numbers the term of each owned
-    resource.
-    """
-
-    state: MemberState
-    identity: Identity
-    owned: frozenset[Resource]
-    terms: Mapping[Resource, int] = field(default_factory=dict)
-    is_leader: bool = False
-
-
-NOT_JOINED = MemberSnapshot(state=MemberState.UNJOINED, identity=NOT_IN_A_GROUP, owned=frozenset())
-"""The snapshot of a member that has not started."""
 
 
 _Work = Callable[[], object]
@@ -131,7 +112,7 @@ class MemberThread:
         self._events: Mailbox[events.Event | _Work | None] = Mailbox()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._finished = Flag()
+        self.finished = Flag()  # set once the machine has left, or has failed
         self._is_stopped = False
         self._has_ended = False
         self._log: Log = log or logging.getLogger(NAME)
@@ -156,7 +137,7 @@ class MemberThread:
         """Request that the machine revokes everything and leaves; see :attr:`finished`."""
         self.post(events.LeaveRequested(returns, process_ends))
         if self._thread.ident is None:  # it never began
-            self._finished.set()
+            self.finished.set()
 
     def record_poll(self) -> None:
         """Record that the application has polled (``max.poll.interval.ms``)."""
@@ -204,12 +185,7 @@ class MemberThread:
         if self.failure is None:
             ours = isinstance(error, HoldfastError)
             self.failure = error if ours else ClientError(str(error))  # type: ignore[assignment]
-            self._finished.set()
-
-    @property
-    def finished(self) -> Flag:
-        """Set once the machine has left, or has failed."""
-        return self._finished
+            self.finished.set()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the thread, whatever the machine's state; safe to call twice."""
@@ -247,14 +223,14 @@ class MemberThread:
                     self._perform(action)
                 self._show_readiness(event)
                 if self._member.state in ENDED:
-                    self._finished.set()
+                    self.finished.set()
         except Exception as error:  # our bug: the application gets the error, nothing hangs
             self._log.exception("the member thread failed")
             self.fail(ClientError(f"the member thread failed: {type(error).__name__}: {error}"))
         finally:
             if self._ready is not None:
                 self._ready.end()
-            self._finished.set()
+            self.finished.set()
             self._has_ended = True
             self._finish_work()
 

@@ -312,5 +312,5 @@ class AsyncSession(GroupSession):
 
 
 def _terms(membership: Membership, partitions: Collection[Resource]) -> list[int | None]:
-    snapshot = membership.snapshot
-    return [] if snapshot is None else [snapshot.terms.get(tp) for tp in partitions]
+    terms = membership.snapshot.terms
+    return [terms.get(tp) for tp in partitions]

@@ -40,13 +40,13 @@ from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.config.settings import Settings
+from holdfast.members.runtime.member_log import MemberSnapshot
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
 
 if TYPE_CHECKING:
     from holdfast.core.machine import actions
     from holdfast.members.runtime.member_runtime import MemberRuntime
-    from holdfast.members.runtime.member_thread import MemberSnapshot
 
 
 _RETRY_S = 0.05

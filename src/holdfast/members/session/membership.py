@@ -28,17 +28,13 @@ from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import RemoteProtocolError, SourceError
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import OwnProcess
-from holdfast.members.runtime.member_log import NAME
+from holdfast.members.runtime.member_log import NAME, NOT_JOINED, MemberSnapshot
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.metrics import MemberMetrics
     from holdfast.members.runtime.member_runtime import MemberRuntime
-    from holdfast.members.runtime.member_thread import (
-        MemberSnapshot,
-        MemberThread,
-        RebalanceHandler,
-    )
+    from holdfast.members.runtime.member_thread import MemberThread, RebalanceHandler
     from holdfast.members.runtime.metadata_watch import TopicPredicate
 
 
@@ -153,9 +149,9 @@ class Membership:
         return None if self.runtime is None else self.runtime.member_thread
 
     @property
-    def snapshot(self) -> MemberSnapshot | None:
-        """The member snapshot, None before a broker has answered."""
-        return None if self.runtime is None else self.runtime.member_thread.snapshot
+    def snapshot(self) -> MemberSnapshot:
+        """The member snapshot."""
+        return NOT_JOINED if self.runtime is None else self.runtime.member_thread.snapshot
 
     def metrics(self) -> MemberMetrics | None:
         """Return the member's metrics, None before a broker has answered."""
@@ -164,8 +160,7 @@ class Membership:
     @property
     def is_member(self) -> bool:
         """Whether the member belongs to a generation of its group."""
-        snapshot = self.snapshot
-        return snapshot is not None and snapshot.identity.generation >= 0
+        return self.snapshot.identity.generation >= 0
 
     @property
     def failure(self) -> BaseException | None:

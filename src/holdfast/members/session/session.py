@@ -117,8 +117,7 @@ class GroupSession:
     def begin_terms(self, resources: Collection[Resource]) -> None:
         """Begin the terms of what is assigned; its callback may commit start offsets."""
         self._begins = frozenset(resources)
-        snapshot = self.membership.snapshot
-        terms = {} if snapshot is None else snapshot.terms
+        terms = self.membership.snapshot.terms
         self.subscription_state.begin({tp: terms[tp] for tp in resources if tp in terms})
 
     def complete_assignment(self) -> None:
@@ -150,8 +149,7 @@ class GroupSession:
     def to_commit(self) -> Offsets:
         """Return the offsets that are processed and not committed."""
         self.record_positions()
-        snapshot = self.membership.snapshot
-        return {} if snapshot is None else self.subscription_state.to_commit(snapshot.terms)
+        return self.subscription_state.to_commit(self.membership.snapshot.terms)
 
     def offsets_to_commit(self, named: Offsets | None) -> tuple[Offsets, CommitOrigin]:
         """Return the offsets to commit, the named ones or by default the processed ones."""

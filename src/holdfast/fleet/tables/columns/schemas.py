@@ -13,49 +13,36 @@ from typing import Any, Final
 
 import pyarrow as pa
 
+from holdfast.fleet.tables.columns import steps, stored
 from holdfast.fleet.tables.columns.definition import DType, Table
-from holdfast.fleet.tables.columns.steps import DUMP_TABLES, PLAN, REPLAY, STEP_TABLES
-from holdfast.fleet.tables.columns.stored import TABLES
 
 TIMESTAMP: Final = pa.timestamp("us", tz="UTC")
 
-ARROW: Final[Mapping[DType, pa.DataType]] = {
-    DType.STRING: pa.string(),
-    DType.BINARY: pa.binary(),
-    DType.BOOL: pa.bool_(),
-    DType.INT32: pa.int32(),
-    DType.INT64: pa.int64(),
-    DType.FLOAT64: pa.float64(),
-    DType.TIMESTAMP: TIMESTAMP,
-    DType.INT32_LIST: pa.list_(pa.int32()),
-    DType.INT64_LIST: pa.list_(pa.int64()),
-    DType.STRING_LIST: pa.list_(pa.string()),
+_TYPES: Final[Mapping[DType, tuple[pa.DataType, str]]] = {
+    DType.STRING: (pa.string(), "string"),
+    DType.BINARY: (pa.binary(), "binary"),
+    DType.BOOL: (pa.bool_(), "boolean"),
+    DType.INT32: (pa.int32(), "integer"),
+    DType.INT64: (pa.int64(), "long"),
+    DType.FLOAT64: (pa.float64(), "double"),
+    DType.TIMESTAMP: (TIMESTAMP, "timestamp"),
+    DType.INT32_LIST: (pa.list_(pa.int32()), "array<integer>"),
+    DType.INT64_LIST: (pa.list_(pa.int64()), "array<long>"),
+    DType.STRING_LIST: (pa.list_(pa.string()), "array<string>"),
 }
-
-WORDS: Final[Mapping[DType, str]] = {
-    DType.STRING: "string",
-    DType.BINARY: "binary",
-    DType.BOOL: "boolean",
-    DType.INT32: "integer",
-    DType.INT64: "long",
-    DType.FLOAT64: "double",
-    DType.TIMESTAMP: "timestamp",
-    DType.INT32_LIST: "array<integer>",
-    DType.INT64_LIST: "array<long>",
-    DType.STRING_LIST: "array<string>",
-}
+ARROW: Final[Mapping[DType, pa.DataType]] = {dtype: kind for dtype, (kind, _) in _TYPES.items()}
+WORDS: Final[Mapping[DType, str]] = {dtype: word for dtype, (_, word) in _TYPES.items()}
 """Spark's words for types, which Delta's log has too."""
 
-_OF_ARROW: Final[Mapping[pa.DataType, str]] = {ARROW[dtype]: word for dtype, word in WORDS.items()}
+_OF_ARROW: Final[Mapping[pa.DataType, str]] = dict(_TYPES.values())
 
 DEFINITIONS: Final[Mapping[str, Table]] = {
-    **TABLES,
-    **DUMP_TABLES,
-    **STEP_TABLES,
-    PLAN.name: PLAN,
-    REPLAY.name: REPLAY,
+    found.name: found
+    for module in (stored, steps)
+    for found in vars(module).values()
+    if isinstance(found, Table)
 }
-"""Every definition by its name."""
+"""Every table that these modules define, by its name."""
 
 
 @cache

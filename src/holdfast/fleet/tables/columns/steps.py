@@ -275,30 +275,6 @@ FLEET = Table(
     ),
 )
 
-STEP_TABLES: dict[str, Table] = {
-    table.name: table
-    for table in (
-        FILES,
-        DUMPED,
-        WAITING,
-        KNOWN_KEYS,
-        LAST_OF_KEYS,
-        SPLIT,
-        STATE,
-        EXAMINED,
-        FOLLOWED,
-        HEAD,
-        MEMBER_ROWS,
-        OWNED_ROWS,
-        POSITION,
-        LAG_INPUT,
-        OLDEST_UNREAD,
-        GAP_INPUT,
-        DEPARTURES,
-        FLEET,
-    )
-}
-
 PLAN = Table(
     name="plan",
     doc="One row per group that has members: another assignment, and what it would change.",

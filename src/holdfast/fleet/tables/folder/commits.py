@@ -294,12 +294,8 @@ def tidy(
 ) -> None:
     """Delete what no reader can know: old entries, and files that no version names.
 
-    Parameters
-    ----------
-    until_ns : int
-        Files that were written after this moment stay: they may belong to an unfinished batch.
-    is_whole : bool
-        Search all folders, for files of tasks that died, too.
+    Files that were written after ``until_ns`` stay: they may belong to an unfinished batch. With
+    ``is_whole`` all folders are searched, for files of tasks that died, too.
     """
     fs = file_system_of(known.root)
     kept: set[str] = set()

@@ -72,12 +72,8 @@ def sweep(
 ) -> None:
     """Delete unused files of tables (of tasks that died, of replaced batches).
 
-    Parameters
-    ----------
-    until_ns : int
-        Files that were written after this moment stay.
-    only : collection of str, optional
-        Search these folders alone, such as ``lag/batch-000000017``.
+    Files that were written after ``until_ns`` stay. ``only`` names the folders to search, such as
+    ``lag/batch-000000017``.
     """
     for table in TABLES:
         parts = None if only is None else {name.removeprefix(f"{table}/") for name in only}

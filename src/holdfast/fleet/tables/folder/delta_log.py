@@ -182,12 +182,7 @@ def after(
 ) -> tuple[TableSnapshot, bytes]:
     """Return the version after a change, and the entry that makes it.
 
-    Parameters
-    ----------
-    operation : str
-        Delta's word for the change; ``OPTIMIZE`` changes files and no row.
-    batch : int
-        Number of the batch, for people.
+    ``operation`` is Delta's word for the change: ``OPTIMIZE`` changes files and no row.
     """
     info: dict[str, Any] = {"timestamp": now_ms, "operation": operation}
     info |= {"operationParameters": {}, "engineInfo": ENGINE, "batch": batch}

@@ -110,12 +110,7 @@ class FolderSnapshot:
     ) -> pa.Table:
         """Read rows of a table as they are stored, in all or some of its columns.
 
-        Parameters
-        ----------
-        groups : sequence of str, optional
-            Groups to read; then ``group`` must be one of the columns.
-        only : callable, optional
-            Chooses the files to read; of rows in memory all are returned.
+        Of some groups, ``group`` must be one of the columns; ``only`` chooses among files.
         """
         definition = TABLES[name]
         if columns is not None:
@@ -155,14 +150,9 @@ class FolderSnapshot:
     def load(
         self, groups: Sequence[str] | None = None, without: Collection[str] = ()
     ) -> InMemoryTables:
-        """Read rows of all tables now.
+        """Read rows of all tables now, but of those in ``without`` only :meth:`newest_ms` is known.
 
-        Parameters
-        ----------
-        groups : sequence of str, optional
-            Read rows of these groups only; a table without groups is read whole.
-        without : collection of str
-            Tables to skip; of them only :meth:`newest_ms` is known.
+        A table without groups is read whole.
         """
         there = [name for name in TABLES if name in self]
         rows = {name: self.read(name, groups) for name in there if name not in without}

@@ -107,14 +107,8 @@ class FileSystem(ABC):
     ) -> None:
         """Delete files in folders of a folder, and the folders that become empty.
 
-        No link is followed, not even one that replaces a folder in the meantime.
-
-        Parameters
-        ----------
-        is_part : callable
-            Function of a folder's name in ``folder``: whether to search it.
-        is_due : callable
-            Function of a file's name and time of writing: whether to delete it.
+        ``is_part`` takes the name of a folder to be searched or not, ``is_due`` a file's name and
+        time of writing. No link is followed, not even one that replaces a folder meanwhile.
         """
 
     def refuse_links(self, names: Sequence[str]) -> None:  # noqa: B027 (as the next)

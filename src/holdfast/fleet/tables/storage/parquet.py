@@ -57,14 +57,8 @@ def reading(file: StoragePath | str) -> Iterator[None]:
 class BoundedParquet:
     """A Parquet file whose rows are read within the bounds of this module.
 
-    Parameters
-    ----------
-    read_dictionary : sequence of str
-        Columns that :meth:`iter_batches` reads as dictionaries.
-    metadata : FileMetaData, optional
-        The footer, if it was read before.
-    file : NativeFile, optional
-        Source of the bytes; by default the file at ``path``.
+    Columns of ``read_dictionary`` stay dictionaries in :meth:`iter_batches`. ``metadata`` is a
+    footer that was read before, and ``file`` another source of the bytes than ``path``.
     """
 
     def __init__(

@@ -221,7 +221,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     def _on_metadata_change(self) -> None:
         if self.session is not None and (runtime := self.session.membership.runtime) is not None:
-            runtime.refresh_metadata()
+            runtime.watch.refresh_soon()
 
     # Calls of the adapter
 
@@ -231,9 +231,9 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             self.start_commit_offsets_refresh_task(assignment)
         if self._rejoin_needed_fut.done():
             self._rejoin_needed_fut = self._loop.create_future()
-        if self.session is not None and (snapshot := self.session.membership.snapshot) is not None:
-            self.generation = snapshot.identity.generation
-            self.member_id = snapshot.identity.member_id
+        if self.session is not None:
+            identity = self.session.membership.snapshot.identity
+            self.generation, self.member_id = identity.generation, identity.member_id
 
     async def find_new_topics(self) -> None:
         """Look for topics that match a pattern before a round: its cause may be a new one."""

@@ -332,8 +332,8 @@ class ConfluentConsumer(confluent_kafka.Consumer):
     def memberid(self) -> str | None:  # type: ignore[override] # so does the original, undocumented
         """Member id given by the coordinator, None before the first join."""
         found = _Original.memberid(self)  # raises if it is closed
-        snapshot = None if self._holdfast is None else self._holdfast.snapshot
-        return found if snapshot is None else snapshot.identity.member_id or None
+        identity = None if self._holdfast is None else self._holdfast.identity
+        return found if identity is None else identity.member_id or None
 
     def consumer_group_metadata(self) -> object:
         """Return the metadata by which a transaction's offsets of an outdated member are refused.
@@ -342,9 +342,9 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         """
         found = _Original.consumer_group_metadata(self)
         state = self._holdfast
-        if state is None or state.snapshot is None:
+        if state is None or state.identity is None:
             return found
-        return group_metadata(state.settings, state.snapshot.identity)
+        return group_metadata(state.settings, state.identity)
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
         session = None if self._holdfast is None else self._holdfast.session
@@ -376,7 +376,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         state = self._holdfast
-        if state is None or state.calls.is_own_process():  # a fork leaves its parent's alone
+        if state is None or state.calls.process.is_this():  # a fork leaves its parent's alone
             self.close()
 
 

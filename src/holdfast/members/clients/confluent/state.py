@@ -39,7 +39,7 @@ from holdfast.members.session.membership import Membership
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
-    from holdfast.members.runtime.member_thread import MemberSnapshot
+    from holdfast.core.machine.shared_values import Identity
     from holdfast.members.runtime.metadata_watch import TopicPredicate
 
 _SERVED_EVERY_S = 0.1
@@ -64,7 +64,7 @@ class SlicedCalls(ApplicationCalls):
         A thread gets the lock itself, not a context manager of holdfast, in which an exception of a
         signal handler could keep the lock for ever. Signals never reach the threads of AIOConsumer.
         """
-        self.check()
+        self.process.check()
         # AIOConsumer's threads name their caller, any other thread calls for itself.
         caller = CALLER.get() if CALLER is not None else 0
         return self._lock_for(caller) if caller else self._lock
@@ -148,9 +148,11 @@ class ConsumerState:
         return self._ref()
 
     @property
-    def snapshot(self) -> MemberSnapshot | None:
-        """The member snapshot, None without a member."""
-        return None if self.session is None else self.session.membership.snapshot
+    def identity(self) -> Identity | None:
+        """The identity of the member, None before a broker has answered."""
+        if self.session is None or self.session.membership.runtime is None:
+            return None
+        return self.session.membership.snapshot.identity
 
     # Membership
 

@@ -226,8 +226,7 @@ class SubscriptionAdapter:
         self._retained = set()
 
     def _generation(self) -> int:
-        snapshot = self.session.membership.snapshot
-        return -1 if snapshot is None else snapshot.identity.generation
+        return self.session.membership.snapshot.identity.generation
 
     def _run(self, callback: Callback) -> BaseException | None:
         listener = self._subscription.rebalance_listener

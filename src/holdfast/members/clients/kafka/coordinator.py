@@ -54,7 +54,7 @@ from holdfast.members.session.poll_session import PollSession
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
-    from holdfast.members.runtime.member_thread import MemberSnapshot
+    from holdfast.members.runtime.member_log import MemberSnapshot
 
 TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Any, Any], object]
@@ -229,10 +229,6 @@ class MemberConsumerCoordinator:
         session = self.session
         return None if session is None or session.membership.runtime is None else session
 
-    @property
-    def _snapshot(self) -> MemberSnapshot | None:
-        return None if self.session is None else self.session.membership.snapshot
-
     def _new_session(self) -> PollSession:
         membership = Membership(self._settings, self.assignors, self._connect)
         self.adapter = adapter = SubscriptionAdapter(
@@ -279,13 +275,14 @@ class MemberConsumerCoordinator:
             and self.session is not None
             and self.session.membership.runtime is not None
         ):
-            self.session.membership.runtime.refresh_metadata()
+            self.session.membership.runtime.watch.refresh_soon()
 
     def group_metadata(self) -> Any:
         """Return the metadata that fence a transaction's offsets (KIP-447)."""
-        found, snapshot = self._original.group_metadata(), self._snapshot
-        if snapshot is None:
+        found = self._original.group_metadata()
+        if self._running is None:
             return found
+        snapshot = self._running.membership.snapshot
         return ConsumerGroupMetadata(
             group_id=found.group_id,
             generation_id=snapshot.identity.generation,

@@ -264,9 +264,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         return (self._pending_revocation | self.paused).intersection(gone)
 
     def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
-        snapshot = self.session.membership.snapshot
-        if snapshot is not None:
-            self.paused &= snapshot.owned
+        self.paused &= self.session.membership.snapshot.owned
         error = super().assigned(callback, should_report=should_report)
         self.unassign(self._retained.partitions - callback.resources)
         return error

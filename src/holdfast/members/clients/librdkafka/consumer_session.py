@@ -69,8 +69,7 @@ class ConsumerSession(PollSession):
     @property
     def owned(self) -> Collection[Resource]:
         """The partitions that the member owns."""
-        snapshot = self.membership.snapshot
-        return () if snapshot is None else snapshot.owned
+        return self.membership.snapshot.owned
 
     # Records
 
