@@ -29,7 +29,6 @@ from holdfast.fleet.report.serving.group_index import (
     GroupIndex,
     IndexView,
     Verdicts,
-    of_range,
     read_index,
     select,
 )
@@ -147,7 +146,7 @@ class FleetRanges:
                         f"of {len(index.names):,} groups only the page of one has a time range"
                     )
                 found = read_index(tables_until(served.tables, within), within)
-                index = of_range(index, found) if within.to_ms is None else found
+                index = replace(found, has_history=index.has_history)
             shown = _ShownIndex(served=served, live=live, index=index_now(index, live))
             kept = [(key, one) for key, one in self._shown.items() if one.served is served]
             self._shown = dict([*kept[-MOST_RANGES:], (within, shown)])

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.fleet.analysis.findings.doctor import Doctor
-from holdfast.fleet.analysis.findings.finding import Limits
 from holdfast.fleet.analysis.group.lag_over_time import read_readings
 from holdfast.fleet.analysis.source_times import Age, Since, polls_text, read_age, window_end_ms
 from holdfast.fleet.columnar import ArrowTable
@@ -92,7 +91,7 @@ class ServedTables:
     @property
     def is_stale(self) -> bool:
         """Whether ``watch``, which updates them, has stopped."""
-        return Limits().are_stale(self.age, time.time() - self.read_ms / 1000)
+        return self.age.is_stale(time.time() - self.read_ms / 1000)
 
 
 def tables_until(
