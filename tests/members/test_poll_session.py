@@ -37,10 +37,10 @@ class Harness:
 
     def poll(self, *records):
         """One call of the application, which gets these records; returns what a callback raised."""
-        self.in_flight.last = None
+        self.in_flight.last_result = None
         error = self.session.begin_poll()
         self.adapter.at |= {tp: offset + 1 for tp, offset in records}
-        self.in_flight.last = [Record(*one) for one in records] or NOTHING
+        self.in_flight.last_result = [Record(*one) for one in records] or NOTHING
         return error
 
     def assign(self, *tps, began=-1):
@@ -200,7 +200,7 @@ def test_at_a_deadline_inside_a_call_the_call_itself_says_how_far_it_has_come():
     harness = Harness()
     harness.assign(A, began=0)
     harness.adapter.at[A] = 5
-    harness.in_flight.last = None
+    harness.in_flight.last_result = None
     harness.session.tasks.items.clear()
     harness.last_commit(A)
     until(lambda: harness.session.tasks.items, "an application task")
