@@ -135,11 +135,11 @@ def test_an_error_of_a_callback_comes_out_of_the_call_and_stops_a_commit_as_wish
 def test_an_interrupted_task_is_done_again_and_its_callback_is_not(owning):
     owning.adapter.calls.clear()
     owning.call(ListenerCall.REVOKED, A)
-    drop, owning.adapter.drop = owning.adapter.drop, interrupted
+    stop_fetching, owning.adapter.stop_fetching = owning.adapter.stop_fetching, interrupted
     with pytest.raises(KeyboardInterrupt):
         owning.poll()
     assert owning.answers == [("assigned", None)]
-    owning.adapter.drop = drop
+    owning.adapter.stop_fetching = stop_fetching
     owning.poll()
     assert owning.adapter.calls == [("revoked", [A]), ("drop", [A])]
     assert owning.answers == [("assigned", None), ("revoked", None)]

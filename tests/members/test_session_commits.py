@@ -255,7 +255,7 @@ def test_a_revocation_waits_for_the_commits_that_are_on_their_way(two):
 
 
 def test_a_revocation_does_not_wait_for_ever(two, monkeypatch):
-    monkeypatch.setattr("holdfast.members.session.poll_session._OPEN_COMMITS_S", 0.01)
+    monkeypatch.setattr("holdfast.members.session.poll_session._PENDING_COMMITS_S", 0.01)
     _, session = two
     drained = threading.Event()
     commit(session, {A: 10})  # nobody answers

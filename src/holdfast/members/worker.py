@@ -21,7 +21,7 @@ If a listener could not save state in time, or no callback reports a loss, an er
 :meth:`Worker.close` raises it.
 
 **Strategy.** :class:`WorkerSession` takes the steps that a consumer's session takes; a revocation
-ends work in place of the delivery of records. The group has protocol type ``holdfast``, so tools
+ends work instead of the delivery of records. The group has protocol type ``holdfast``, so tools
 for consumer groups do not change it.
 
 References: Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous

@@ -3,9 +3,9 @@
 **Rules.** A consumer that subscribes is a member of holdfast; one that assigns partitions itself
 has aiokafka's own coordinator. The session answers the consumer's calls about its group.
 
-**Strategy.** The class is a subclass of aiokafka's coordinator: the refresh of
-committed offsets and errors for the application are aiokafka's; the session requests start offsets. One task serves the member every
-:data:`SERVED_EVERY_S` and whenever the subscription changes. It has one
+**Strategy.** The class is a subclass of aiokafka's coordinator: the refresh of committed offsets
+and errors for the application are aiokafka's, start offsets are requested by the session. One task
+serves the member every :data:`SERVED_EVERY_S` and whenever the subscription changes. It has one
 :class:`~holdfast.members.session.async_session.AsyncSession` from ``subscribe`` to the end of the
 membership.
 
