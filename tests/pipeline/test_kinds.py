@@ -24,12 +24,12 @@ from holdfast.cli.watch_loop import BatchReporter
 from holdfast.core.wire.layouts.container import (
     MOST_FAILED,
     FailedPartitions,
+    Leaving,
     MemberAssignment,
     MemberSubscription,
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.fleet.pipeline.batches.history import History
 from holdfast.fleet.pipeline.batches.watch import Stream
