@@ -239,7 +239,7 @@ class Consumer(MemberCalls):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if not self._calls.is_own_process():
+        if not self._calls.process.is_this():
             return  # a fork leaves the block, and the member stays with its parent
         self._ends_with_error = error is not None
         try:

@@ -78,7 +78,7 @@ class MemberCalls:
 
     def subscription(self) -> set[str]:
         """Return the topics of the subscription: for a pattern, those that match now."""
-        return set(self._running().runtime.subscribed)
+        return set(self._running().runtime.watch.subscribed)
 
     def list_topics(self) -> dict[str, int]:
         """Return the number of partitions of every topic that is not internal."""
@@ -140,7 +140,7 @@ class MemberCalls:
         def answer(done: Future[None]) -> None:
             error = done.exception()
             reported = error if isinstance(error, Exception) else None
-            session.tasks.put(ApplicationTask(Once(partial(on_commit, committed, reported))))
+            session.tasks.put(ApplicationTask(partial(Once(), on_commit, committed, reported)))
 
         sent.add_done_callback(answer)
 

@@ -51,7 +51,7 @@ class ApplicationCalls:
     def __init__(self, end: Callable[[float, bool | None], None]):
         # Weakly, or a forgotten consumer would wait for Python's garbage collector.
         self._end = WeakMethod(end) if ismethod(end) else lambda: end
-        self._process = OwnProcess()
+        self.process = OwnProcess()
         self._closers: list[int] = []  # callers; the first one ends the object
         self._inside: dict[object, int] = {}  # the caller of each running call
         self._postponed: list[tuple[int, Callable[[], None]]] = []  # by callers
@@ -63,14 +63,6 @@ class ApplicationCalls:
     def is_closing(self) -> bool:
         """Return whether a close was requested."""
         return bool(self._closers)
-
-    def check(self) -> None:
-        """Raise if this is another process, such as a fork."""
-        self._process.check()
-
-    def is_own_process(self) -> bool:
-        """Return whether this is the process of the object, not a fork of it."""
-        return self._process.is_this()
 
     # Calls
 
@@ -93,7 +85,7 @@ class ApplicationCalls:
 
     def run(self, call: Callable[[], _T]) -> _T:
         """Make a call of the application; postponed work is done after it."""
-        self.check()
+        self.process.check()
         entry = object()
         try:
             self._inside[entry] = self.caller()
@@ -113,7 +105,7 @@ class ApplicationCalls:
         if not self.is_in_call():
             self.run(work)
             return
-        self.check()
+        self.process.check()
         self._postpone(work)
 
     def _postpone(self, work: Callable[[], None]) -> None:
@@ -146,7 +138,7 @@ class ApplicationCalls:
 
     def close(self, timeout_s: float, *, returns: bool | None = None) -> None:
         """End the object, or wait until it has ended, for at most ``timeout_s``."""
-        self.check()
+        self.process.check()
         deadline = time.monotonic() + timeout_s
         me = self.caller()
         self._closers.append(me)

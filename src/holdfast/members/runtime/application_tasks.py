@@ -127,19 +127,18 @@ class ApplicationTasks(Mailbox[ApplicationTask]):
 
 
 class Once:
-    """A callback of the application that is called once."""
+    """Calls a callback of the application, once."""
 
-    def __init__(self, callback: Callable[..., object]):
-        self._callback = callback
+    def __init__(self) -> None:
         self.was_called = False
         self._error: BaseException | None = None
 
-    def __call__(self, *arguments: object) -> BaseException | None:
+    def __call__(self, callback: Callable[..., object], *arguments: object) -> BaseException | None:
         """Call it unless it was called; return its error."""
         if not self.was_called:
             try:
                 self.was_called = True
-                self._callback(*arguments)
+                callback(*arguments)
             except BaseException as error:  # even Ctrl-C in a callback ends it
                 self._error = error
         return self._error

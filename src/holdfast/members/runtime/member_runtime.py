@@ -36,7 +36,7 @@ class MemberRuntime:
     ``resources`` and ``planner``; by default the member shares topics.
     """
 
-    _watch: MetadataWatch  # of a member that shares topics
+    watch: MetadataWatch  # of a member that shares topics
 
     def __init__(
         self,
@@ -79,11 +79,11 @@ class MemberRuntime:
             )
             self._closers.append(self.member_thread.stop)
             if resources is None:
-                self._watch = MetadataWatch(settings, self.lookup, self._post, self.fail, log)
-                self._closers = [self._watch.wait_ended, *self._closers, self._watch.end]
+                self.watch = MetadataWatch(settings, self.lookup, self._post, self.fail, log)
+                self._closers = [self.watch.wait_ended, *self._closers, self.watch.end]
             else:
                 resources.post = self._post
-            self._shared = resources or self._watch
+            self.shared = resources or self.watch
         except BaseException:
             self.close()
             raise
@@ -104,30 +104,12 @@ class MemberRuntime:
         self.member_thread.fail(error)
 
     def _count_partitions(self, topics: frozenset[str]) -> FoundTopics:
-        return self._watch.count(topics)
+        return self.watch.count(topics)
 
     def subscribe(self, topics: tuple[str, ...], pattern: TopicPredicate | None) -> None:
         """Subscribe, and join the group if the member has not joined."""
         self.member_thread.start(self.coordinator)
-        self._shared.subscribe(topics, pattern)
-
-    def refresh_metadata(self) -> None:
-        """Request the partition counts at once, because they were seen to change."""
-        self._watch.refresh_soon()
-
-    @property
-    def subscribed(self) -> tuple[str, ...]:
-        """Topics of the subscription; for a pattern, the topics that match."""
-        return self._watch.subscribed
-
-    @property
-    def missing(self) -> tuple[str, ...]:
-        """Topics of the subscription that do not exist."""
-        return self._shared.missing
-
-    def exists(self, topic: str) -> bool:
-        """Return whether a topic of the subscription existed at the last check."""
-        return self._watch.exists(topic)
+        self.shared.subscribe(topics, pattern)
 
     def metrics(self) -> MemberMetrics:
         """Return the counters."""
@@ -171,7 +153,7 @@ def metrics_of(
         commit_total=counts["commit"],
         commit_failed_total=counts["commit_failed"],
         records_consumed_total=counts["records"],
-        missing_topics=() if runtime is None else runtime.missing,
+        missing_topics=() if runtime is None else runtime.shared.missing,
         waiting=planner.waits.read() if snapshot.is_leader else (),
         reassigned_partitions=planner.waits.n_reassigned if snapshot.is_leader else 0,
         rebalance_total=times.rounds.n,

@@ -112,7 +112,7 @@ class MemberThread:
         self._events: Mailbox[events.Event | _Work | None] = Mailbox()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
-        self._finished = Flag()
+        self.finished = Flag()  # set once the machine has left, or has failed
         self._is_stopped = False
         self._has_ended = False
         self._log: Log = log or logging.getLogger(NAME)
@@ -137,7 +137,7 @@ class MemberThread:
         """Request that the machine revokes everything and leaves; see :attr:`finished`."""
         self.post(events.LeaveRequested(returns, process_ends))
         if self._thread.ident is None:  # it never began
-            self._finished.set()
+            self.finished.set()
 
     def record_poll(self) -> None:
         """Record that the application has polled (``max.poll.interval.ms``)."""
@@ -185,12 +185,7 @@ class MemberThread:
         if self.failure is None:
             ours = isinstance(error, HoldfastError)
             self.failure = error if ours else ClientError(str(error))  # type: ignore[assignment]
-            self._finished.set()
-
-    @property
-    def finished(self) -> Flag:
-        """Set once the machine has left, or has failed."""
-        return self._finished
+            self.finished.set()
 
     def stop(self, timeout_s: float = 5.0) -> None:
         """End the thread, whatever the machine's state; safe to call twice."""
@@ -228,14 +223,14 @@ class MemberThread:
                     self._perform(action)
                 self._show_readiness(event)
                 if self._member.state in ENDED:
-                    self._finished.set()
+                    self.finished.set()
         except Exception as error:  # our bug: the application gets the error, nothing hangs
             self._log.exception("the member thread failed")
             self.fail(ClientError(f"the member thread failed: {type(error).__name__}: {error}"))
         finally:
             if self._ready is not None:
                 self._ready.end()
-            self._finished.set()
+            self.finished.set()
             self._has_ended = True
             self._finish_work()
 

@@ -79,7 +79,7 @@ class MetadataWatch:
 
     @property
     def subscribed(self) -> tuple[str, ...]:
-        """Topics of the last subscription that the machine got."""
+        """Topics of the last subscription that the machine got; for a pattern, those that match."""
         return self._subscribed or ()
 
     def exists(self, topic: str) -> bool:
@@ -87,7 +87,7 @@ class MetadataWatch:
         return self._counts.get(topic, 0) > 0
 
     def refresh_soon(self) -> None:
-        """Check once more, before the interval has passed."""
+        """Request the partition counts at once, because they were seen to change."""
         self._wake.put(None)
 
     def count(self, topics: frozenset[str]) -> FoundTopics:

@@ -47,12 +47,9 @@ class Callback(Once):
     """One callback of a rebalance, which runs once."""
 
     def __init__(self, call: ListenerCall, resources: Collection[Resource]):
-        super().__init__(self._call)
+        super().__init__()
         self.call = call
         self.resources = frozenset(resources)
-
-    def _call(self, callback: Callable[..., object], *arguments: object) -> None:
-        callback(*arguments)
 
     def in_order(self) -> list[Resource]:
         """Return the partitions of the callback, sorted."""

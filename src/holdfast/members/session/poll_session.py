@@ -211,7 +211,7 @@ class PollSession(GroupSession):
         runtime = self.membership.runtime
         if not self._traits.deleted_are_lost or not self.is_cooperative or runtime is None:
             return set()
-        return {tp for tp in resources if not runtime.exists(tp[0])}
+        return {tp for tp in resources if not runtime.watch.exists(tp[0])}
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit the processed offsets of revoked partitions, if commits are automatic."""

@@ -221,7 +221,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     def _on_metadata_change(self) -> None:
         if self.session is not None and (runtime := self.session.membership.runtime) is not None:
-            runtime.refresh_metadata()
+            runtime.watch.refresh_soon()
 
     # Calls of the adapter
 

@@ -132,7 +132,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
             return blocking_task(*args, **kwargs)
 
         if (state := self._state()) is not None:
-            state.calls.check()  # a fork has none of the pool's threads
+            state.calls.process.check()  # a fork has none of the pool's threads
         return await super()._call(call, *args, **kwargs)
 
     def _state(self) -> ConsumerState | None:
@@ -140,7 +140,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         return made._holdfast if isinstance(made, ConfluentConsumer) else None
 
     async def __aexit__(self, *_: object) -> None:
-        if (state := self._state()) is None or state.calls.is_own_process():
+        if (state := self._state()) is None or state.calls.process.is_this():
             await self.close()
 
     async def poll(self, *args: Any, **kwargs: Any) -> Message | None:

@@ -376,7 +376,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         state = self._holdfast
-        if state is None or state.calls.is_own_process():  # a fork leaves its parent's alone
+        if state is None or state.calls.process.is_this():  # a fork leaves its parent's alone
             self.close()
 
 

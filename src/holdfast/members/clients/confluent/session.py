@@ -105,13 +105,14 @@ class ConfluentSession(PollSession):
         runtime = self.membership.runtime
         if runtime is None:
             return None
-        if (subscribed := runtime.subscribed) is not self._subscribed:
-            gone = {topic for topic in self._subscribed if not runtime.exists(topic)}
+        watch = runtime.watch
+        if (subscribed := watch.subscribed) is not self._subscribed:
+            gone = {topic for topic in self._subscribed if not watch.exists(topic)}
             self._deleted_topics += sorted(gone - set(subscribed) - self._reported_missing)
             self._subscribed = subscribed
         if self._deleted_topics:
             return _not_available(self._deleted_topics.pop(0))
-        if set(missing := runtime.missing) == self._reported_missing:
+        if set(missing := watch.missing) == self._reported_missing:
             return None
         reported = self._reported_missing & set(missing)
         topic = min(set(missing) - reported, default=None)
@@ -180,7 +181,7 @@ class ConfluentSession(PollSession):
         """Queue a call of ``on_commit`` for a later poll, as the original does."""
         if (on_commit := self.adapter.on_commit) is not None:
             reported = None if error is None else errors.kafka_error(error)
-            self.tasks.put(ApplicationTask(Once(partial(on_commit, reported, answer))))
+            self.tasks.put(ApplicationTask(partial(Once(), on_commit, reported, answer)))
 
 
 def _not_available(topic: str) -> Message:

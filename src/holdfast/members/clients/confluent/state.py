@@ -64,7 +64,7 @@ class SlicedCalls(ApplicationCalls):
         A thread gets the lock itself, not a context manager of holdfast, in which an exception of a
         signal handler could keep the lock for ever. Signals never reach the threads of AIOConsumer.
         """
-        self.check()
+        self.process.check()
         # AIOConsumer's threads name their caller, any other thread calls for itself.
         caller = CALLER.get() if CALLER is not None else 0
         return self._lock_for(caller) if caller else self._lock

@@ -284,12 +284,12 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         if not self._calls.is_closing():
             self._commits_at_end = autocommit
         limit_ms = self.config["request_timeout_ms"] if timeout_ms is None else timeout_ms
-        self._calls.check()
+        self._calls.process.check()
         self._closed = True  # a waiting poll returns
         self._calls.close(limit_ms / 1000, returns=returns)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._calls.is_own_process():  # a fork leaves its parent's alone
+        if self._calls.process.is_this():  # a fork leaves its parent's alone
             super().__exit__(kind, error, trace)
 
     def _end(self, timeout_s: float, returns: bool | None) -> None:

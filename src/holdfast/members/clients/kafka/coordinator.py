@@ -275,7 +275,7 @@ class MemberConsumerCoordinator:
             and self.session is not None
             and self.session.membership.runtime is not None
         ):
-            self.session.membership.runtime.refresh_metadata()
+            self.session.membership.runtime.watch.refresh_soon()
 
     def group_metadata(self) -> Any:
         """Return the metadata that fence a transaction's offsets (KIP-447)."""

@@ -76,12 +76,7 @@ class StartPositions:
         self._request: StartOffsetsRequest[StartOffset]
         self._request = StartOffsetsRequest(adapter.request_starts)
         self._with_start: set[Resource] = set()
-        self._waiting: set[Resource] = set()  # for the answer
-
-    @property
-    def waiting(self) -> Collection[Resource]:
-        """Assigned partitions that librdkafka does not have yet."""
-        return self._waiting
+        self.waiting: set[Resource] = set()  # assigned, and librdkafka does not have them yet
 
     def assign(self, partitions: Sequence[Any]) -> None:
         """Assign partitions now, or once their start offset is known: :meth:`start_known`."""
@@ -92,18 +87,18 @@ class StartPositions:
             self.forget(_named(given))
         if not blank:
             return
-        self._waiting |= _named(blank)
+        self.waiting |= _named(blank)
         self._request.reset()
         self._begin_known(_WAITED_S)
 
     def start_known(self) -> None:
         """Assign waiting partitions, if an answer has come; never wait for one."""
-        if self._waiting or self._request.is_open:
+        if self.waiting or self._request.is_open:
             self._begin_known(0.0)
 
     def _begin_known(self, wait_s: float) -> None:
         adapter, consumer = self._adapter, self._adapter.consumer
-        requested = set(self._waiting)
+        requested = set(self.waiting)
         try:
             answer = self._request.response(requested, wait_s)
         except HoldfastError as error:
@@ -124,13 +119,13 @@ class StartPositions:
 
     def without(self, partitions: Sequence[Any]) -> list[Any]:
         """Forget waiting partitions among ``partitions``, and return the others."""
-        waiting = self._waiting & _named(partitions)
+        waiting = self.waiting & _named(partitions)
         self.forget(waiting)
         return [p for p in partitions if (p.topic, p.partition) not in waiting]
 
     def forget(self, partitions: Collection[Resource]) -> None:
         """Forget partitions that are unassigned, or need not wait."""
-        for noted in (self._with_start, self._waiting):
+        for noted in (self._with_start, self.waiting):
             noted.difference_update(partitions)
 
     def hide(self, assignment: list[Any]) -> list[Any]:
@@ -138,7 +133,7 @@ class StartPositions:
         for part in assignment:
             if (part.topic, part.partition) in self._with_start:
                 part.offset = OFFSET_STORED
-        more = [TopicPartition(*tp, OFFSET_STORED) for tp in list(self._waiting)]
+        more = [TopicPartition(*tp, OFFSET_STORED) for tp in list(self.waiting)]
         return sorted([*assignment, *more]) if more else assignment
 
 
