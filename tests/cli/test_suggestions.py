@@ -218,8 +218,7 @@ def test_a_finding_suggests_a_command_that_reads_the_given_source(code: str, fle
         assert (str(fleet) in words) is reads
         name = glob.escape(NAMES[code])
         assert (name in words or f"--group={name}" in words) is reads
-        again = run(*chosen(words))
-        assert again.code == 0, again.err
+        run(*chosen(words)).passed()
 
 
 def chosen(words: list[str]) -> list[str]:
@@ -257,10 +256,10 @@ def test_what_is_suggested_for_a_kind_that_no_assignor_serves(fleet: Path) -> No
 @pytest.mark.parametrize("table", ["rebalances", "members", "assignments", "anomalies", "lag"])
 def test_tables_are_printed_as_they_are(table: str, fleet: Path) -> None:
     done = run("history", "--input", fleet, "--table", table, "--format", "json")
-    rows = json.loads(done.out)["rows"]
+    rows = done.rows()
     assert len(rows) == read_tables(fleet).table(table).num_rows
     if table == "lag":
-        told = json.loads(run("lag", "--input", fleet, "--format", "json").out)["rows"]
+        told = run("lag", "--input", fleet, "--format", "json").rows()
         assert sorted(told, key=str) == sorted(rows, key=str)
         known = [row["lag"] for row in told if row["lag"] is not None]
         assert known == sorted(known, reverse=True)
@@ -332,8 +331,7 @@ def test_what_is_suggested_for_a_member_that_was_thrown_out(tmp_path: Path) -> N
     found = thrown_out(tmp_path)
     assert found
     for finding in found:
-        done = run(*parse(finding.command))
-        assert done.code == 0, done.err
+        run(*parse(finding.command)).passed()
 
 
 def without_members(root: Path) -> list[Finding]:

@@ -6,7 +6,6 @@ consumer gets from the commit on, and the lag is that of Kafka's own tool.
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterator, Sequence
 
@@ -93,9 +92,8 @@ class Log:
 
 def rows(logs: Sequence[Log]) -> list[dict[str, object]]:
     words = [word for log in logs for word in ("--group", log.group)]
-    done = run("lag", "-b", logs[0].bootstrap, *words, "--format", "json")
-    assert done.code == 0, done.err
-    found = {row["group"]: row for row in json.loads(done.out)["rows"]}
+    done = run("lag", "-b", logs[0].bootstrap, *words, "--format", "json").passed()
+    found = {row["group"]: row for row in done.rows()}
     return [found[log.group] for log in logs]
 
 
@@ -254,7 +252,7 @@ def test_a_record_that_is_dated_later_than_now_has_no_age_and_nothing_unread_has
     for row in rows([empty, done]):
         assert (row["lag"], row["lag_seconds"], row["has_unread"]) == (0, 0.0, False)
     words = ("--group", future.group, "--total", "--format", "json")
-    (total,) = json.loads(run("lag", "-b", broker.bootstrap, *words).out)["rows"]
+    (total,) = run("lag", "-b", broker.bootstrap, *words).rows()
     assert (total["lag"], total["lag_seconds"]) == (1, None)
 
 

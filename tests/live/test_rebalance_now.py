@@ -171,9 +171,9 @@ def test_causes_of_rebalances_are_stated(
 
     def causes(*words: str) -> list[tuple[str, str]]:
         source = ("--input", tmp_path / "dump", "--table", "rebalances", "--format", "json")
-        done = run("history", *source, *words)
-        assert done.code == 0, done.err
-        return [(row["cause"], row["cause_basis"]) for row in json.loads(done.out)["rows"]]
+        return [
+            (row["cause"], row["cause_basis"]) for row in run("history", *source, *words).rows()
+        ]
 
     assert {basis for _, basis in causes()} == {"inferred"}
     stated = causes("--broker-log", broker.log)
