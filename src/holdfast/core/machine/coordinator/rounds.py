@@ -263,11 +263,11 @@ def _replace_static(
     outs = refuse_waiting(old, ErrorCode.FENCED_INSTANCE_ID)
     new = _renewed(old, client, request)._replace(member_id=member_id)
     was_leader = group.leader_id == old.member_id
-    _put_in_place_of(group, old, new)
+    _exchange(group, old, new)
     if group.state is STABLE and choose_protocol(group) == group.protocol:
         record = record_of(group)
         if not fits_log(group, record):
-            _put_in_place_of(group, new, old)
+            _exchange(group, new, old)
             return [*outs, _refused_replacement(group, client, request)]
         outs.append(record)
         return [*outs, join_answer(group, new, request.request, skip_assignment=was_leader)]
@@ -275,8 +275,8 @@ def _replace_static(
     return outs if group.state is PREPARING else [*outs, *prepare(group)]
 
 
-def _put_in_place_of(group: GroupData, old: GroupMember, new: GroupMember) -> None:
-    """Put a member at the position of another one, which it also succeeds as the leader."""
+def _exchange(group: GroupData, old: GroupMember, new: GroupMember) -> None:
+    """Exchange a member for another one, which has its position and leads if it led."""
     members = [new if m is old else m for m in group.members.values()]
     group.members = {m.member_id: m for m in members}
     group.sessions.pop(old.member_id, None)
