@@ -14,10 +14,10 @@ from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, Subs
 from holdfast.core.wire.layouts.container import (
     LOCATION_BYTES,
     FailedPartitions,
+    Leaving,
     MemberAssignment,
     MemberSubscription,
 )
-from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.core.wire.layouts.state_shard import (
     COPIES,
     CROWDS,

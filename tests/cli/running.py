@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import sys
 from contextlib import redirect_stderr, redirect_stdout
@@ -28,6 +29,17 @@ class Done(NamedTuple):
     code: int
     out: str
     err: str
+
+    def passed(self) -> Done:
+        assert self.code == 0, self.err
+        return self
+
+    def document(self) -> dict[str, Any]:
+        """What it printed as JSON; it must have passed."""
+        return json.loads(self.passed().out)
+
+    def rows(self) -> list[dict[str, Any]]:
+        return self.document()["rows"]
 
 
 def run(*arguments: Any, width: int = 100, stdin: bytes | None = None) -> Done:

@@ -118,12 +118,7 @@ def parse(line: str) -> list[str]:
 def fleet_of(names: dict[str, str], topic: str = "t") -> dict[str, Any]:
     """Tables of one group for each code of the doctor, in which that code is found.
 
-    Parameters
-    ----------
-    names : dict
-        Code -> name of its group.
-    topic : str
-        Name of the topic that each of them reads.
+    ``names`` has the name of each code's group; each of them reads the topic.
     """
     scripts = [Script("clock", {}).settle(1200, ["z"], {})]  # the window ends here
     for code, name in names.items():

@@ -665,7 +665,7 @@ def test_the_time_of_a_group_is_that_of_what_its_members_read(
         for p, (lag, age, left) in enumerate(others)
     ]
     monkeypatch.setattr("holdfast.cli.live_groups.live_lag", lambda *_, **__: rows)
-    (found,) = json.loads(run("lag", "-b", "h:1", "--total", "--format", "json").out)["rows"]
+    (found,) = run("lag", "-b", "h:1", "--total", "--format", "json").rows()
     assert found["lag_seconds"] == seconds
     assert found["lag"] == sum(lag for lag, *_ in others)
 

@@ -41,8 +41,7 @@ def group(written: Callable[[Any], str]) -> str:
 
 
 def printed(*arguments: str) -> str:
-    done = run("assign", *arguments)
-    assert done.code == 0, done.err
+    done = run("assign", *arguments).passed()
     return done.out
 
 

@@ -65,8 +65,7 @@ def dump_of(
 
 def found(source: Path, *words: str) -> dict[str, list[str]]:
     """Codes of each group that are active."""
-    done = run("doctor", "--input", source, "--format", "json", *words)
-    assert done.code == 0, done.err
+    done = run("doctor", "--input", source, "--format", "json", *words).passed()
     groups = json.loads(done.out)["groups"]
     return {g["group"]: [f["code"] for f in g["findings"] if f["active"]] for g in groups}
 
@@ -202,5 +201,5 @@ def test_the_last_hour_is_that_before_a_source_was_read(tmp_path: Path) -> None:
     dump = dump_of(tmp_path / "dump", stalled())
     for words, n_rows in ((("--since", "2h"), 2), (("--since", "20m"), 0)):
         said = ("history", "--input", dump, "--table", "offset_commits", "--format", "json", *words)
-        assert len(json.loads(run(*said).out)["rows"]) == n_rows
+        assert len(run(*said).rows()) == n_rows
     assert Dump.open(dump).complete_at == ""

@@ -35,8 +35,7 @@ def checked(monkeypatch):
 
 
 def simulated(*arguments: object) -> dict:
-    done = run("simulate", *arguments, *SMALL)
-    assert done.code == 0, done.err
+    done = run("simulate", *arguments, *SMALL).passed()
     return json.loads(done.out)
 
 

@@ -86,8 +86,8 @@ def test_a_new_stage_begins_its_own_clock() -> None:
 
 def test_the_clock_begins_anew_when_spark_has_rested() -> None:
     bar = Drawn()
-    bar.rest(1.0)
-    bar.rest(90.0)
+    bar.show(None, 1.0)
+    bar.show(None, 90.0)
     bar.show(Stage(number=3, n_tasks=8, n_done=2), 100.0)
     assert "stage 3" not in bar.picture()
     bar.show(Stage(number=3, n_tasks=8, n_done=3), 102.5)
@@ -98,7 +98,7 @@ def test_nothing_is_shown_while_spark_rests() -> None:
     bar = Drawn()
     bar.show(Stage(number=1, n_tasks=1, n_done=1), 1.9)
     bar.show(Stage(number=1, n_tasks=1, n_done=1), 2.1)
-    bar.rest(2.2)
+    bar.show(None, 2.2)
     assert "stage 1" not in bar.picture()
 
 

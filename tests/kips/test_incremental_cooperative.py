@@ -23,7 +23,7 @@ from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
-from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.container import Leaving
 
 SIMPLE = Policy(design=Design.SIMPLE)
 DEFERRED = Policy(design=Design.DEFERRED, delay_ms=30_000)

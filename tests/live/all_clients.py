@@ -45,23 +45,9 @@ writes = False
 
 
 class Stage:
-    """Where one client plays one sentence.
+    """Where one client, or its original, plays one sentence.
 
-    Parameters
-    ----------
-    bootstrap : str
-        The broker.
-    client : str
-        Which client.
-    is_original : bool
-        Whether its original plays.
-    recorded : dict of str to object, optional
-        What the original has answered.
-
-    Attributes
-    ----------
-    answers : dict of str to object
-        What the client has answered.
+    ``recorded`` has what the original has answered, and ``answers`` what the client answers.
     """
 
     def __init__(
@@ -226,16 +212,10 @@ def sentence(
     originals: Sequence[str] = (),
     ours: Mapping[str, Answers] | None = None,
 ) -> Callable[[Sentence], Callable[..., None]]:
-    """Make a test of a sentence.
+    """Make a test of a sentence for these clients.
 
-    Parameters
-    ----------
-    client_names : sequence of str
-        The clients for which it holds.
-    originals : sequence of str
-        Those whose original is asked, too.
-    ours : mapping of str to dict, optional
-        Answers of ours that are not an original's.
+    ``originals`` are clients whose original is asked, too; ``ours`` has answers of ours, by client,
+    that are not its original's.
     """
 
     def decorate(play: Sentence) -> Callable[..., None]:

@@ -15,17 +15,9 @@ def held_after(calls: Iterable[tuple[str, Iterable[int]]]) -> set[int]:
 
 
 class EventRecorder:
-    """What the callbacks of one consumer were told.
+    """What the callbacks of one consumer were told; it may have one of its own for losses.
 
-    Parameters
-    ----------
-    hears_losses : bool
-        Whether it has a callback of its own for losses.
-
-    Attributes
-    ----------
-    inside : dict of str to callable
-        What a callback does, by its word; takes the partitions.
+    ``inside`` has what a callback does, by its word; it takes the partitions.
     """
 
     def __init__(self, *, hears_losses: bool = True):

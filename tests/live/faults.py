@@ -225,21 +225,10 @@ THREE_BROKERS: dict[str, Fault] = {
 def fire(
     member_group: MemberGroup, faults: dict[str, Fault], *, note: Callable[[str], None] = print
 ) -> dict[str, object]:
-    """Do all of these to a herd, one after the other.
+    """Do all of these to a group whose members have not started, one after the other.
 
-    Parameters
-    ----------
-    herd : Herd
-        Nobody has started yet.
-    faults : dict of str to callable
-        From :data:`ONE_BROKER` or :data:`THREE_BROKERS`.
-    note : callable
-        Told how long each took.
-
-    Returns
-    -------
-    dict
-        Figures, and ``violations``: everything that must not be.
+    Return figures, and ``violations``: everything that must not be. ``note`` is told how long each
+    fault took.
     """
     start_all(member_group)
     settle_s, stop_s = {}, {}

@@ -21,16 +21,9 @@ Lead = Callable[[events.JoinAnswered], tuple[tuple[str, bytes], ...]]
 
 
 class RawMember:
-    """One member on a thread of its own.
+    """One member on a thread of its own, which offers one assignor, ``protocol``.
 
-    Parameters
-    ----------
-    protocol : str
-        Name of the assignor that it offers.
-    metadata : bytes
-        Its subscription, whatever these bytes are.
-    lead : callable
-        Called where it leads; it may take its time.
+    Its subscription may be any bytes. ``lead`` is called where it leads, and may take its time.
     """
 
     def __init__(

@@ -29,15 +29,9 @@ from tests.live.disturbed import (
 
 @dataclass(frozen=True, kw_only=True)
 class Situation:
-    """One group: what its members do, and what ``doctor`` has to say first.
+    """One group: what its members do, and the code that ``doctor`` has to say first, if any.
 
-    Parameters
-    ----------
-    first : str
-        The code; empty where nothing is wrong.
-    is_early : bool
-        Whether it is told already where the play looks the first time: after one eviction, or one
-        deploy.
+    ``is_early``: it is told already after one eviction, or one deploy.
     """
 
     name: str

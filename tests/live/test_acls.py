@@ -118,8 +118,7 @@ def test_what_watch_keeps_of_it_is_compacted_exported_and_served(
     folder = tmp_path / "tables"
     own = ("-b", strict.bootstrap_of("SCRAM"), "--command-config", credentials)
     with allowed(strict, table()["watch"]):
-        done = run("watch", *own, "-o", folder)
-        assert done.code == 0, done.err
+        run("watch", *own, "-o", folder).passed()
     # From here on nothing is asked of the cluster.
     for words in (
         ("tables", "compact", folder),
@@ -127,8 +126,7 @@ def test_what_watch_keeps_of_it_is_compacted_exported_and_served(
         ("lag", "--input", folder),
         ("report", "--input", folder, "-o", tmp_path / "report.html"),
     ):
-        done = run(*words)
-        assert done.code == 0, done.err
+        run(*words).passed()
     lag = f'kafka_consumergroup_lag{{consumergroup="{group}",partition="0",topic="{topic}"}} 0.0'
     pages = served(folder, "/", "/metrics")
     assert group in pages[0] and lag in pages[1]
@@ -214,12 +212,12 @@ def test_lag_shows_what_may_be_seen_and_names_what_may_not(strict, lived, creden
         done = run("lag", *at, *both, "--format", "json")
         total = run("lag", *at, "--total", *both, "--format", "json")
     assert done.code == 0, done.err
-    rows = {(r["group"], r["topic"]): r["lag"] for r in json.loads(done.out)["rows"]}
+    rows = {(r["group"], r["topic"]): r["lag"] for r in done.rows()}
     assert rows == {(shown, name): 2 for name in topics}
     left_out = f"1 group left out, or without members: {secret} (GROUP_AUTHORIZATION_FAILED)"
     assert left_out in done.err and left_out in total.err
     assert one_topic.code == 0, one_topic.err
-    assert {r["topic"] for r in json.loads(one_topic.out)["rows"]} == {topics[0]}
+    assert {r["topic"] for r in one_topic.rows()} == {topics[0]}
     assert nothing.code == 3 and "GROUP_AUTHORIZATION_FAILED" in nothing.err
 
 
@@ -265,9 +263,7 @@ def test_who_may_not_read_a_topic_is_told_a_bound_and_who_may_what_is_unread(str
         at = ("-b", strict.bootstrap_of("SCRAM"), "--command-config", credentials)
 
         def rows() -> list[dict[str, Any]]:
-            done = run("lag", *at, "--topic", other, "--format", "json")
-            assert done.code == 0, done.err
-            return json.loads(done.out)["rows"]
+            return run("lag", *at, "--topic", other, "--format", "json").rows()
 
         with allowed(strict, table()["lag"]):
             seen = rows()

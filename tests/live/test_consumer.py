@@ -35,6 +35,7 @@ def test_a_group_grows_and_shrinks_and_every_record_is_read_once(broker, policy)
         group.await_spread()
         group.topic.produce(20)
         group.await_read()
+    assert group.overlaps() == []
     assert group.account() == (0, 0)
 
 
@@ -54,6 +55,7 @@ def test_others_go_on_while_one_member_is_busy_with_its_batch(broker):
         assert busy.is_held.is_set()
         busy.release()
         group.await_read()
+    assert group.overlaps() == []
 
 
 def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broker, monkeypatch):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 
 import pytest
@@ -39,13 +38,13 @@ def lag(bootstrap, *words):
 
 def test_what_the_living_brokers_know_is_shown_and_the_dead_one_is_named(cluster):
     done, _ = lag(cluster.bootstrap)
-    assert {row["lag"] for row in json.loads(done.out)["rows"]} == {6}
+    assert {row["lag"] for row in done.rows()} == {6}
     dead = cluster.bootstrap.split(",")[2]
     cluster.stop_node(3, orderly=False)
     done, seconds = lag(cluster.bootstrap)
     assert done.code == 0, done.err
     assert seconds < PATIENCE_S
-    rows = json.loads(done.out)["rows"]
+    rows = done.rows()
     groups = {row["group"] for row in rows}
     assert groups and groups < set(GROUPS)
     assert {(row["partition"], row["lag"]) for row in rows} == {(0, 6), (1, 6), (2, None)}
@@ -53,7 +52,7 @@ def test_what_the_living_brokers_know_is_shown_and_the_dead_one_is_named(cluster
     assert "1 partition without lags: t-2 (" in done.err
     assert "KafkaConnectionError: KafkaConnectionError" not in done.err
     total, _ = lag(cluster.bootstrap, "--total")
-    sums = json.loads(total.out)["rows"]
+    sums = total.rows()
     assert {(row["lag"], row["n_unknown"]) for row in sums} == {(12, 1)}
     assert "are unknown and in no sum" in total.err
     hidden = min(set(GROUPS) - groups)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -106,13 +105,12 @@ def told_by_kafka(bootstrap, group):
 
 
 def told_by_us(group, *source):
-    done = run("lag", *source, "--group", group, "--format", "json")
-    assert done.code == 0, done.err
+    done = run("lag", *source, "--group", group, "--format", "json").passed()
     return {
         (row["topic"], row["partition"]): [
             None if row[name] is None else str(row[name]) for name in COLUMNS.values()
         ]
-        for row in json.loads(done.out)["rows"]
+        for row in done.rows()
     }
 
 
@@ -133,7 +131,6 @@ def test_a_dump_of_the_groups_is_as_kafka_prints_them(spark, broker, groups, tmp
         until(lambda g=group, n=n_rows: len(told_by_kafka(broker.bootstrap, g)) == n, situation)
         wanted[situation] = told_by_kafka(broker.bootstrap, group)
     words = [word for group in groups.values() for word in ("--group", group)]
-    done = run("dump", "-b", broker.bootstrap, "-o", tmp_path / "dump", *words)
-    assert done.code == 0, done.err
+    run("dump", "-b", broker.bootstrap, "-o", tmp_path / "dump", *words).passed()
     found = {s: told_by_us(group, "--input", tmp_path / "dump") for s, group in groups.items()}
     assert found == wanted

@@ -5,7 +5,6 @@ One cluster, one group of each kind that Kafka's clients and holdfast's can make
 
 from __future__ import annotations
 
-import json
 from types import SimpleNamespace
 
 import pytest
@@ -38,7 +37,7 @@ def lag_now(bootstrap, *groups):
     chosen = [word for group in groups for word in ("--group", group)]
     done = run("lag", "-b", bootstrap, *chosen, "--format", "json")
     assert (done.code, done.err) == (0, "")
-    rows = json.loads(done.out)["rows"]
+    rows = done.rows()
     assert [row["lag"] or -1 for row in rows] == sorted(
         (row["lag"] or -1 for row in rows), reverse=True
     )
@@ -250,10 +249,9 @@ def test_what_was_read_meanwhile_tells_the_time_until_caught_up(broker, during):
         lambda: commit(broker.bootstrap, group, topic, 60, 60, 100, 5, metadata="by hand")
     )
     words = ("lag", "-b", broker.bootstrap, "--group", group, "--over", "1m")
-    done = run(*words, "--format", "json")
-    assert done.code == 0, done.err
+    done = run(*words, "--format", "json").passed()
     assert slept == [60.0]
-    rows = sorted(json.loads(done.out)["rows"], key=lambda row: row["partition"])
+    rows = sorted(done.rows(), key=lambda row: row["partition"])
     assert [row["lag"] for row in rows] == [40, 40, 0, 95]
     # confluent-kafka sends the end of its C string, too
     assert {row["metadata"].rstrip("\0") for row in rows} == {"by hand"}
@@ -270,10 +268,10 @@ def test_a_group_has_caught_up_when_its_last_partition_has(broker, during):
     commit(broker.bootstrap, group, topic, 0, 0)
     during(lambda: commit(broker.bootstrap, group, topic, 50, 80))
     words = ("lag", "-b", broker.bootstrap, "--group", group, "--over", "1m", "--format", "json")
-    (total,) = json.loads(run(*words, "--total").out)["rows"]
+    (total,) = run(*words, "--total").rows()
     assert total["lag"] == 70 and total["catch_up_seconds"] > 0
     during(lambda: commit(broker.bootstrap, group, topic, 60, 80))
-    (total,) = json.loads(run(*words, "--total").out)["rows"]
+    (total,) = run(*words, "--total").rows()
     assert total["catch_up_seconds"] is None  # one of them stands
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import pytest
@@ -51,9 +50,7 @@ def in_transactions(bootstrap: str, group: str, topic: str) -> None:
 
 
 def rows(*words):
-    done = run(*words, "--format", "json")
-    assert done.code == 0, done.err
-    return json.loads(done.out)["rows"]
+    return run(*words, "--format", "json").rows()
 
 
 @pytest.fixture(scope="module")
@@ -139,5 +136,4 @@ def test_described_groups_are_the_lags_of_now(broker, lived, tmp_path):
         assert [{n: row[n] for n in SHOWN} for row in ours] == [
             {n: row[n] for n in SHOWN} for row in live
         ]
-    done = run("plan", "--assignor", "sticky", "--input", file)
-    assert done.code == 0, done.err
+    run("plan", "--assignor", "sticky", "--input", file).passed()

@@ -74,7 +74,7 @@ def test_the_doctor_says_for_how_long_and_for_whom_a_coordinator_waits(broker, s
         assert awaited.startswith("slow-")
         known_s = found["evidence"]["figures"]["at_least_s"]
         assert 0 < known_s <= lasted_s
-        is_error = known_s >= Limits().rebalancing_s
+        is_error = known_s >= Limits.rebalancing_s
         assert found["severity"] == ("error" if is_error else "warn")
         slow.release()
         until(lambda: n_members(bootstrap, group) == 2, "the end of the rebalance")
@@ -96,7 +96,7 @@ def test_of_several_members_the_one_that_fell_silent_is_named(broker, spark):
         ]
         until(lambda: n_members(bootstrap, group) == 3, "three members")
         members[-1].hold()
-        deadline = time.monotonic() + Limits().apart_s + 3
+        deadline = time.monotonic() + Limits.apart_s + 3
         while time.monotonic() < deadline:
             topic.produce(1)
             time.sleep(0.2)
@@ -171,9 +171,9 @@ def test_causes_of_rebalances_are_stated(
 
     def causes(*words: str) -> list[tuple[str, str]]:
         source = ("--input", tmp_path / "dump", "--table", "rebalances", "--format", "json")
-        done = run("history", *source, *words)
-        assert done.code == 0, done.err
-        return [(row["cause"], row["cause_basis"]) for row in json.loads(done.out)["rows"]]
+        return [
+            (row["cause"], row["cause_basis"]) for row in run("history", *source, *words).rows()
+        ]
 
     assert {basis for _, basis in causes()} == {"inferred"}
     stated = causes("--broker-log", broker.log)

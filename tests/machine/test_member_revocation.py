@@ -21,7 +21,7 @@ from holdfast.core.machine.events import (
 )
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import MemberState
-from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.container import Leaving
 
 
 def revoking_member(**options) -> Player:

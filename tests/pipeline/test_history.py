@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.pipeline import fleet
 from tests.pipeline.fleet import classics
-from tests.pipeline.histories import COOPERATIVE, generation
+from tests.pipeline.histories import generation
 from tests.pipeline.local import rows
 
 from holdfast.fleet.pipeline import steps
@@ -81,21 +81,6 @@ def test_a_bounce(tmp_path):
     assert out.dump.n_records() == 5
 
 
-def test_every_table_has_its_schema(tmp_path):
-    dump = fleet.write_dump(tmp_path / "dump", classics(bounce()))
-    out = run(None, dump, tmp_path / "out")
-    for name in (
-        "generations",
-        "members",
-        "assignments",
-        "movements",
-        "rebalances",
-        "ownership_gaps",
-    ):
-        assert tuple(out.table(name, flat=False).schema.names) == TABLES[name].names
-        assert tuple(out.table(name).schema.names) == TABLES[name].flat_names
-
-
 @pytest.mark.spark
 @pytest.mark.every
 def test_no_name_breaks_anything(spark, tmp_path, monkeypatch):
@@ -160,15 +145,3 @@ def test_a_second_run_replaces_the_first(tmp_path):
     (file,) = second.tables.files("movements")
     assert file.parent.name == "batch-000000001"  # the first one's stay for who reads them now
     assert len(list((tmp_path / "out" / "movements").glob("batch-*"))) == 2
-
-
-def test_a_cooperative_group_stops_only_what_moves(tmp_path):
-    history = [
-        generation("g", 1, {"a-1": {"t": [0, 1]}}, at=0, protocol=COOPERATIVE),
-        generation("g", 2, {"a-1": {"t": [0]}, "b-1": {}}, at=10, protocol=COOPERATIVE),
-        generation("g", 3, {"a-1": {"t": [0]}, "b-1": {"t": [1]}}, at=12, protocol=COOPERATIVE),
-    ]
-    dump = fleet.write_dump(tmp_path / "dump", classics(history))
-    out = run(None, dump, tmp_path / "out")
-    columns = ("generation", "partition", "gap_lower_seconds", "gap_upper_seconds", "basis")
-    assert rows(out, "ownership_gaps", *columns) == [(3, 1, 2.0, 12.0, "unowned")]

@@ -32,20 +32,32 @@ def dump(tmp_path):
     return fleet.write_dump(tmp_path / "dump", [("g", 1, fleet.commit("g", "t", 0, 1, at=1))])
 
 
-def test_no_folder(tmp_path):
-    with pytest.raises(SourceError, match="no such folder"):
-        Dump.open(tmp_path / "nothing")
+def without_records(dump):
+    for file in (dump / "records").iterdir():
+        file.unlink()
 
 
-def test_a_file(tmp_path):
-    (tmp_path / "file").write_text("")
-    with pytest.raises(SourceError, match="not a folder"):
-        Dump.open(tmp_path / "file")
-
-
-def test_a_folder_that_is_something_else(tmp_path):
-    with pytest.raises(SourceError, match=r"not a dump: it has no dump\.json"):
-        Dump.open(tmp_path)
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda dump: dump.rename(dump.with_name("away")), "no such folder"),
+        (lambda dump: (dump.rename(dump.with_name("away")), dump.write_text("")), "not a folder"),
+        (lambda dump: (dump / "dump.json").unlink(), r"not a dump: it has no dump\.json"),
+        (without_records, r"no records/\*\.parquet"),
+        (
+            lambda dump: (dump / "records" / "1.parquet").write_bytes(b"PAR1 nonsense"),
+            r"1\.parquet: not readable as Parquet",
+        ),
+        (
+            lambda dump: pq.write_table(pa.table({"topic": ["t"]}), dump / "offsets" / "0.parquet"),
+            "lacks the column",
+        ),
+    ],
+)
+def test_what_is_no_dump_is_refused(dump, spoil, said):
+    spoil(dump)
+    with pytest.raises(SourceError, match=said):
+        Dump.open(dump)
 
 
 @pytest.mark.parametrize(
@@ -63,25 +75,6 @@ def test_a_folder_that_is_something_else(tmp_path):
 def test_a_document_that_says_nothing(dump, text):
     (dump / "dump.json").write_text(text)
     with pytest.raises(SourceError, match=r"dump\.json"):
-        Dump.open(dump)
-
-
-def test_no_records(dump):
-    for file in (dump / "records").iterdir():
-        file.unlink()
-    with pytest.raises(SourceError, match=r"no records/\*\.parquet"):
-        Dump.open(dump)
-
-
-def test_a_file_that_is_not_parquet(dump):
-    (dump / "records" / "1.parquet").write_bytes(b"PAR1 nonsense")
-    with pytest.raises(SourceError, match=r"1\.parquet: not readable as Parquet"):
-        Dump.open(dump)
-
-
-def test_a_column_that_is_missing(dump):
-    pq.write_table(pa.table({"topic": ["t"]}), dump / "offsets" / "0.parquet")
-    with pytest.raises(SourceError, match="lacks the column"):
         Dump.open(dump)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -51,32 +53,32 @@ def test_what_a_batch_wrote_is_read_back():
     assert found.head.equals(gens.head) and found.owned.equals(gens.owned)
 
 
-@pytest.mark.parametrize("offset", [10, 1_000_000])
-def test_a_string_that_ends_behind_its_buffer_is_refused(offset):
+@pytest.mark.parametrize(
+    ("table", "spoil"),
+    [
+        *(
+            ("head", partial(with_column, name="group", array=beyond(offset)))
+            for offset in (10, 1_000_000)
+        ),
+        ("head", lambda head: head.drop_columns(["state"])),
+        *(
+            ("members", partial(with_column, name="row", array=pa.array([0, row], pa.int32())))
+            for row in (-1, 2, 2**31 - 1)
+        ),
+    ],
+)
+def test_tables_that_no_batch_wrote_are_refused(table, spoil):
+    """A string ends behind its buffer, a column is missing, a member is of no generation."""
     gens = some()
-    head = with_column(gens.head, "group", beyond(offset))
-    with pytest.raises(SourceError, match="state that an earlier batch left cannot be read"):
-        read(packed(gens, head=head))
-
-
-@pytest.mark.parametrize("row", [-1, 2, 2**31 - 1])
-def test_a_member_of_a_generation_that_is_not_there_is_refused(row):
-    gens = some()
-    members = with_column(gens.members, "row", pa.array([0, row], pa.int32()))
-    with pytest.raises(SourceError, match="a missing row"):
-        read(packed(gens, members=members))
+    said = "a missing row" if table == "members" else "state that an earlier batch left cannot be"
+    with pytest.raises(SourceError, match=said):
+        read(packed(gens, **{table: spoil(getattr(gens, table))}))
 
 
 @pytest.mark.parametrize("message", [b"", b"\xff" * 9, b"\x00" * 24, bytes(7) + b"\x03abc" * 4])
 def test_bytes_that_are_no_state_are_refused(message):
     with pytest.raises(SourceError, match="cannot be read"):
         read(message)
-
-
-def test_other_columns_are_refused():
-    gens = some()
-    with pytest.raises(SourceError, match="cannot be read"):
-        read(packed(gens, head=gens.head.drop_columns(["state"])))
 
 
 def test_the_state_of_another_version_is_refused(monkeypatch):

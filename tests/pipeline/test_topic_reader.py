@@ -173,14 +173,6 @@ def test_records_that_retention_takes_while_they_are_read_are_left_out():
         assert not list(TopicReader(asked, "o").read({0: (1, 3)}))
 
 
-def test_a_log_that_is_shorter_than_it_was_is_an_error():
-    log = Deleted(n_partitions=1)
-    out_of_range = FetchedLog(records=b"", is_out_of_range=True)
-    log.fetch = lambda topic, offsets: done(dict.fromkeys(offsets, out_of_range))
-    with log.connected() as asked, pytest.raises(SourceError, match="ends before offset 9"):
-        list(TopicReader(asked, "o").read({0: (9, 12)}))
-
-
 def test_a_leader_without_records_ends_the_read(monkeypatch):
     monkeypatch.setattr(topic_reader, "MOST_EMPTY", 3)
     log = OffsetsLog(n_partitions=1)
@@ -201,19 +193,6 @@ def test_a_hole_at_the_end_of_a_log_is_stepped_over(monkeypatch):
     )
     reader, rows = read_whole(log)
     assert rows["offset"].to_pylist() == [0, 1] and reader.reached == {0: 3}
-
-
-def test_records_that_do_not_parse_are_an_error_with_their_position():
-    log = OffsetsLog(n_partitions=1)
-    log.commit("g", "t", 0, 1)
-    blob = log.log[0][0].batch(0).encode()
-    spoiled = FetchedLog(records=blob[:16] + b"\1" + blob[17:])
-    log.fetch = lambda topic, offsets: done({0: spoiled})
-    with (
-        log.connected() as asked,
-        pytest.raises(SourceError, match=r"partition 0 of o .* offset 0"),
-    ):
-        list(TopicReader(asked, "o").read({0: (0, 1)}))
 
 
 # Codecs
@@ -249,14 +228,27 @@ def test_records_that_unpack_to_far_more_than_their_size_are_refused(number, cod
         unpack(number, packed(codec, bytes(100_000)))
 
 
-@pytest.mark.parametrize("number", [1, 2, 3, 4])
-def test_bytes_that_no_codec_wrote(number):
+def spoiled(at, byte):
+    """A batch with another byte at a position: 16 is its format, 22 its codec."""
     log = OffsetsLog(n_partitions=1)
     log.commit("g", "t", 0, 1)
     blob = log.log[0][0].batch(0).encode()
-    spoiled = FetchedLog(records=blob[:22] + bytes([number]) + blob[23:])
-    log.fetch = lambda topic, offsets: done({0: spoiled})
-    with log.connected() as asked, pytest.raises(SourceError, match="cannot be read from offset 0"):
+    return FetchedLog(records=blob[:at] + bytes([byte]) + blob[at + 1 :])
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (FetchedLog(records=b"", is_out_of_range=True), "ends before offset 0"),
+        (spoiled(16, 1), r"partition 0 of o .* offset 0"),
+        *((spoiled(22, number), "cannot be read from offset 0") for number in (1, 2, 3, 4)),
+    ],
+)
+def test_an_answer_that_no_leader_gives_is_an_error(answer, said):
+    """The log is shorter than it was, its records do not parse, or no codec wrote them."""
+    log = Deleted(n_partitions=1)
+    log.fetch = lambda topic, offsets: done({0: answer})
+    with log.connected() as asked, pytest.raises(SourceError, match=said):
         list(TopicReader(asked, "o").read({0: (0, 1)}))
 
 

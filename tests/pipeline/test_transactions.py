@@ -158,7 +158,7 @@ def test_a_stream_reports_each_open_transaction_once(tmp_path):
     for batch, found in enumerate(([], [open_since(20)], [open_since(20), open_since(30)])):
         notes = {"open_transactions": [one.as_note() for one in found], "taken_at": TAKEN}
         tables.commit(TableBatch(id=batch, files={}, notes=notes))
-        reporter.report_batch(tables, batch)
+        reporter.after_batch(tables, batch)
         reporter.report_open(tables)
     # It is one transaction, whose first record is at one offset.
     assert said == [SAID]

@@ -27,7 +27,6 @@ from holdfast.fleet.analysis.findings.finding import (
     Evidence,
     Finding,
     Lasts,
-    Limits,
     Symptom,
     ended_ms,
 )
@@ -93,12 +92,11 @@ def test_of_a_group_that_is_no_more_everything_is_past(code: str) -> None:
 
 def test_what_recurs_rarely_is_active_for_as_long_as_twice_its_interval() -> None:
     history = examined(flapping(30), START_MS + 60 * MINUTES).history
-    limits = Limits()
     symptom = Symptom(text="", evidence=Evidence(to_ms=START_MS + 30 * MINUTES))
-    assert ended_ms(symptom, Lasts.EVIDENCE, history, limits) == START_MS + 30 * MINUTES
+    assert ended_ms(symptom, Lasts.EVIDENCE, history) == START_MS + 30 * MINUTES
     for every_s, is_active in ((901.0, True), (899.0, False)):
         again = replace(symptom, every_s=every_s)
-        assert (ended_ms(again, Lasts.EVIDENCE, history, limits) is None) == is_active
+        assert (ended_ms(again, Lasts.EVIDENCE, history) is None) == is_active
 
 
 def test_active_findings_come_first_whatever_their_severity() -> None:

@@ -309,7 +309,7 @@ def test_every_rule_has_all_its_texts() -> None:
 def test_a_code_is_registered_once() -> None:
     again = rule("HF101", name="", severity=Severity.INFO, what="", why="", how="", mend="")
     with pytest.raises(AssertionError, match="HF101 is registered twice"):
-        again(lambda history, limits: ())
+        again(lambda history: ())
     assert len({found.code for found in all_rules()}) == len(all_rules())
 
 

@@ -25,7 +25,7 @@ from holdfast.core.command_lines import GivenSource, holdfast_line, kafka_line, 
 from holdfast.core.names import Visible
 from holdfast.fleet.analysis.findings import doctor, examination
 from holdfast.fleet.analysis.findings.doctor import Doctor, to_json
-from holdfast.fleet.analysis.findings.finding import RULES, Limits, Symptom
+from holdfast.fleet.analysis.findings.finding import RULES, Symptom
 from holdfast.fleet.analysis.findings.stored import Examined, finding_rows
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_groups
 from holdfast.fleet.analysis.group.lag import NEVER
@@ -173,7 +173,7 @@ def test_only_rules_of_the_lag_read_it(made: Tables, monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(GroupHistory, "lag", None)
     for history in read_groups(made, made.groups, last_ms=window_end_ms(made)):
         for rule in others:
-            list(rule.find(history, Limits()))
+            list(rule.find(history))
 
 
 SICK = "ill-two-owners"
@@ -182,8 +182,8 @@ SICK = "ill-two-owners"
 def plant_failing_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the rule of HF117 end in an error in one group, after its findings."""
 
-    def look(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-        yield from RULES["HF117"].look(history, limits)
+    def look(history: GroupHistory) -> Iterator[Symptom]:
+        yield from RULES["HF117"].look(history)
         if history.name == SICK:
             raise ZeroDivisionError("by nothing")
 

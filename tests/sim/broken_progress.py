@@ -22,7 +22,7 @@ from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.ring import hash_of_topic, identity_of
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import resources_of
-from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.state_shard import MemberEntry
 from holdfast.sim.scenarios import Play, Setup, check_balance
 from holdfast.sim.world.broker import MAX_ROUNDS

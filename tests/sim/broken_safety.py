@@ -21,8 +21,7 @@ from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.designs import Design
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
-from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
-from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.container import Leaving, MemberAssignment, encode_member_assignment
 from holdfast.sim.world.ownership_log import OwnershipLog
 from holdfast.sim.world.world import WorldOptions
 

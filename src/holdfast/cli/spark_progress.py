@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli.output import BAR_AFTER_S, stderr_console
 from holdfast.core.names import harmless
@@ -49,18 +49,6 @@ def newest_stage(spark: Any) -> Stage | None:
     return max(stages, key=lambda stage: stage.number, default=None)
 
 
-class StageWatcher(Protocol):
-    """Receives Spark's progress, from any thread."""
-
-    def show(self, stage: Stage, now: float) -> None:
-        """Show the progress of a stage at ``now``."""
-        ...
-
-    def rest(self, now: float) -> None:
-        """Show that Spark is idle."""
-        ...
-
-
 class StageBar:
     """Shows one stage after another on a bar; fed by :meth:`show`, from any thread.
 
@@ -78,8 +66,12 @@ class StageBar:
         self._number: int | None = None
         self._task = progress.add_task("", total=None, speed="", stage="", visible=False)
 
-    def show(self, stage: Stage, now: float) -> None:
-        """Draw what ``stage`` has done at ``now``."""
+    def show(self, stage: Stage | None, now: float) -> None:
+        """Draw what ``stage`` has done at ``now``; nothing while Spark rests."""
+        if stage is None:
+            self._resting = now if self._resting is None else self._resting
+            self._progress.update(self._task, visible=False)
+            return
         if self._resting is not None and now - self._resting > BAR_AFTER_S:
             self._began = now
         self._resting = None
@@ -100,12 +92,6 @@ class StageBar:
             stage=f"stage {stage.number}",
             visible=now - self._began > BAR_AFTER_S,
         )
-
-    def rest(self, now: float) -> None:
-        """Show nothing: Spark does nothing."""
-        if self._resting is None:
-            self._resting = now
-        self._progress.update(self._task, visible=False)
 
 
 @contextmanager
@@ -163,13 +149,13 @@ def spark_bar(
     )
     with progress.Progress(*columns, console=stderr_console(), transient=True) as drawn:
         bar = StageBar(drawn, n_records, time.monotonic(), unit)
-        with followed(spark, bar):
+        with followed(spark, bar.show):
             yield
 
 
 @contextmanager
-def followed(spark: Any, bar: StageWatcher) -> Iterator[None]:
-    """Report Spark's progress to a watcher while the body runs."""
+def followed(spark: Any, show: Callable[[Stage | None, float], None]) -> Iterator[None]:
+    """Report Spark's stages, None while it rests, and when, from any thread, to a function."""
     from holdfast.fleet.pipeline.session import is_connect
 
     if is_connect(spark):
@@ -180,7 +166,7 @@ def followed(spark: Any, bar: StageWatcher) -> Iterator[None]:
                 newest = max(known, key=lambda s: s.stage_id)
                 n_tasks, n_done = newest.num_tasks, newest.num_completed_tasks
                 stage = Stage(number=newest.stage_id, n_tasks=n_tasks, n_done=n_done)
-                bar.show(stage, time.monotonic())
+                show(stage, time.monotonic())
 
         spark.registerProgressHandler(handler)
         try:
@@ -196,10 +182,7 @@ def followed(spark: Any, bar: StageWatcher) -> Iterator[None]:
                 stage = newest_stage(spark)
             except Exception:  # no answer: the body meets the same error and raises it
                 return
-            if stage is None:
-                bar.rest(time.monotonic())
-            else:
-                bar.show(stage, time.monotonic())
+            show(stage, time.monotonic())
 
     thread = threading.Thread(target=look, name="holdfast-progress", daemon=True)
     thread.start()

@@ -170,11 +170,11 @@ def _end_with(pipe: Connection) -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-class _ProgressSender:
+class _ProgressSender(BatchReporter):
     """Sends through a pipe how far it is."""
 
     def __init__(self, pipe: Connection, *, quiet: bool):
-        self._batches = BatchReporter(notes(quiet))
+        super().__init__(notes(quiet))
         self._pipe = pipe
         self._n_all: int | None = None
         self._n_done = self._n_batch = 0
@@ -182,21 +182,17 @@ class _ProgressSender:
 
     def note(self, text: str) -> None:
         """Report which engine reads how many records."""
-        self._batches.note(text)
+        super().note(text)
         self._pipe.send(UpdaterMessage(doing=text))
 
     def shown(self, spark: Any) -> AbstractContextManager[None]:
         """Report stages until everything was read once."""
-        return followed(spark, self)
+        return followed(spark, self._report_stage)
 
-    def show(self, stage: Stage, _: float) -> None:
-        """Report the progress of a stage."""
-        if self._is_first and self._n_all is not None:
+    def _report_stage(self, stage: Stage | None, _: float) -> None:
+        if stage is not None and self._is_first and self._n_all is not None:
             tasks = f"{stage.n_done} of {stage.n_tasks} tasks of stage {stage.number} done"
             self._pipe.send(UpdaterMessage(doing=f"{self._progress()}; {tasks}"))
-
-    def rest(self, _: float) -> None:
-        """Report nothing while Spark is idle."""
 
     def before_batch(self, n_offsets: int, n_new: int) -> None:
         """Report how much is to be read."""
@@ -210,7 +206,7 @@ class _ProgressSender:
 
     def after_batch(self, tables: Tables, batch: int) -> None:
         """Report a new batch."""
-        self._batches.report_batch(tables, batch)
+        super().after_batch(tables, batch)
         self._n_done += self._n_batch
         self._is_first = self._is_first and self._n_done < (self._n_all or 0)
         self._pipe.send(
@@ -219,9 +215,8 @@ class _ProgressSender:
 
     def after_look(self, tables: Tables, error: SourceError | None) -> None:
         """Report that log ends were read, or why not."""
+        super().after_look(tables, error)
         self._is_first = False
-        if error is None:
-            self._batches.report_open(tables)
         self._pipe.send(
             UpdaterMessage(has_read=True) if error is None else UpdaterMessage(trouble=str(error))
         )

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import options
 from holdfast.cli.durations import parse_duration_ms, window_begin
@@ -85,31 +85,7 @@ class WatchTask:
         )
 
 
-class Watcher(Protocol):
-    """Receives the progress of a watch."""
-
-    def note(self, text: str) -> None:
-        """Report which engine reads how many records."""
-        ...
-
-    def shown(self, spark: Any) -> AbstractContextManager[None]:
-        """Show how far Spark is while the body runs."""
-        ...
-
-    def before_batch(self, n_offsets: int, n_new: int) -> None:
-        """Report that a batch of ``n_offsets`` offsets begins; ``n_new`` are new in all."""
-        ...
-
-    def after_batch(self, tables: Tables, batch: int) -> None:
-        """Report that a batch is committed."""
-        ...
-
-    def after_look(self, tables: Tables, error: SourceError | None) -> None:
-        """Report that log ends were read and nothing was new, or that reading failed."""
-        ...
-
-
-def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]) -> None:
+def follow_cluster(task: WatchTask, reporter: BatchReporter, *, started_with: list[str]) -> None:
     """Keep the tables of a cluster, batch after batch.
 
     ``started_with`` has the options that start it again, noted for people. Raise as
@@ -129,8 +105,8 @@ def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]
         cluster,
         watch_options.engine,
         selection,
-        bar=lambda _: watcher.shown,
-        note=watcher.note,
+        bar=lambda _: reporter.shown,
+        note=reporter.note,
         tables=tables,
     ) as feed:
         watch(
@@ -144,9 +120,9 @@ def follow_cluster(task: WatchTask, watcher: Watcher, *, started_with: list[str]
             broker_logs=watch_options.broker_log or (),
             retention_days=parse_retention(watch_options.keep),
             started_with=started_with,
-            before_batch=watcher.before_batch,
-            after_batch=watcher.after_batch,
-            after_look=watcher.after_look,
+            before_batch=reporter.before_batch,
+            after_batch=reporter.after_batch,
+            after_look=reporter.after_look,
         )
 
 
@@ -161,27 +137,44 @@ def parse_retention(text: str) -> float | None:
 
 
 class BatchReporter:
-    """Reports what batches read that is in no table, and its changes.
+    """Reports the progress of a watch: here, what batches read that is in no table.
 
     Every batch reads all of ``__share_group_state`` and the broker logs. So the number of bad
     records of that topic is reported when it changes, an error of a log once, and an open
     transaction once.
     """
 
-    def __init__(self, note: Callable[[str], None]):
-        self.note = note
+    def __init__(self, print_line: Callable[[str], None]):
+        self._print = print_line
         self._n_bad_share: int | None = None
         self._open: set[tuple[int, int, int]] = set()
 
-    def report_batch(self, tables: Tables, batch: int) -> None:
-        """Report what is in no table of a batch, and which transactions are open."""
+    def note(self, text: str) -> None:
+        """Report which engine reads how many records."""
+        self._print(text)
+
+    def shown(self, spark: Any) -> AbstractContextManager[None]:
+        """Show how far Spark is while the body runs."""
+        del spark
+        return nullcontext()
+
+    def before_batch(self, n_offsets: int, n_new: int) -> None:
+        """Report that a batch of ``n_offsets`` offsets begins; ``n_new`` are new in all."""
+
+    def after_batch(self, tables: Tables, batch: int) -> None:
+        """Report that a batch is committed, and which transactions are open."""
         for one in tables.batches():
             if one.id == batch:
                 n_bad_share = int(one.notes.get("n_bad_share", 0))
                 share, is_first = n_bad_share != self._n_bad_share, self._n_bad_share is None
-                report_notes(one, "of the batch's", self.note, share=share, logs=is_first)
+                report_notes(one, "of the batch's", self._print, share=share, logs=is_first)
                 self._n_bad_share = n_bad_share
         self.report_open(tables)
+
+    def after_look(self, tables: Tables, error: SourceError | None) -> None:
+        """Report that log ends were read and nothing was new, or that reading failed."""
+        if error is None:
+            self.report_open(tables)
 
     def report_open(self, tables: Tables) -> None:
         """Report transactions that are open at the newest poll, each once."""
@@ -195,4 +188,4 @@ class BatchReporter:
                 report_open([one], str(notes.get("taken_at", "")), said.append)
                 self._open |= {key} if said else set()
                 for line in said:
-                    self.note(line)
+                    self._print(line)

@@ -89,12 +89,6 @@ def flags(table: ArrowTable, name: str, missing: bool = False) -> Mask:
     return np.asarray(pc.fill_null(table[name].cast(pa.bool_()), missing), dtype=np.bool_)
 
 
-def lists(table: ArrowTable, name: str) -> tuple[I64, I64]:
-    """Return a list column as the row of each element, and the elements."""
-    start, values = _list_column(table, name)
-    return np.repeat(np.arange(table.num_rows), np.diff(start)), values
-
-
 def _names(table: ArrowTable, name: str, missing: str | None) -> npt.NDArray[np.object_]:
     """Return the sorted values of a string column, with ``missing`` at -1."""
     return np.asarray([*codes(table, name)[1], missing], object)
@@ -248,7 +242,7 @@ class DecodedRows:
         return found
 
     def lists(self, name: str) -> tuple[I64, I64]:
-        """Return a list column as the row of each element, and the elements, as :func:`lists`."""
+        """Return a list column as the row of each element, and the elements."""
         start, values = self._whole(_list_column, name)
         own = start[self.low : self.high + 1]
         rows = np.repeat(np.arange(len(self)), own[1:] - own[:-1])

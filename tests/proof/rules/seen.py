@@ -26,8 +26,11 @@ from holdfast.core.machine.leader.subscriptions import (
 )
 from holdfast.core.model.partitions import Resource, resources_of, resources_of_topic
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment
-from holdfast.core.wire.layouts.container import MemberSubscription, decode_member_assignment
-from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.container import (
+    Leaving,
+    MemberSubscription,
+    decode_member_assignment,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,7 +59,7 @@ from holdfast.core.machine.leader.ring import identity_of, identity_of_id, shown
 from holdfast.core.machine.leader.state_reconstruction import longest_wait_ms
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.partitions import Resource
-from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.state_shard import read_shard
 from holdfast.sim.world.ownership_log import OwnershipLog
 

@@ -38,7 +38,7 @@ from holdfast.core.wire.layouts import (
     sticky_user_data,
     streams_user_data,
 )
-from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.errors import ConfigError, SourceError, WireError, nearest
 from holdfast.fleet.tables.storage.private import open_private

@@ -125,11 +125,10 @@ def _of_coordinators(
 
 def _report_age(tables: Tables, note: Callable[[str], None]) -> None:
     """Report the age of lags in tables that ``watch`` should update and does not."""
-    from holdfast.fleet.analysis.findings.finding import Limits
     from holdfast.fleet.analysis.source_times import read_age
 
     age = read_age(tables, time.time_ns() // 1_000_000)
-    if Limits().are_stale(age):
+    if age.is_stale():
         note(
             f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags date from then: "
             "is `watch` running?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -75,15 +74,14 @@ def run(
         raise
 
 
-class _Screen:
+class _Screen(BatchReporter):
     """Shows on stderr how far it is, and writes the metrics."""
 
     def __init__(self, output: StoragePath, metrics: Path | None, *, quiet: bool):
-        self.note: Callable[[str], None] = notes(quiet)
+        super().__init__(notes(quiet))
         self._output, self._metrics, self._quiet = output, metrics, quiet
         self._n_offsets: int | None = None
         self._batch: int | None = None
-        self._batches = BatchReporter(self.note)
 
     def ended(self) -> str:
         """Return the text at Ctrl-C: the next run repeats a batch that was under way."""
@@ -97,23 +95,24 @@ class _Screen:
         """Return a progress bar."""
         return spark_bar(spark, "watch", lambda: self._n_offsets, quiet=self._quiet)
 
-    def before_batch(self, n_offsets: int, _: int) -> None:
+    def before_batch(self, n_offsets: int, n_new: int) -> None:
         """Record the number of offsets, for the bar's speed."""
+        del n_new
         self._n_offsets = n_offsets
 
     def after_batch(self, tables: Tables, batch: int) -> None:
         """Write the metrics, and a line."""
         self._batch = batch
-        self._batches.report_batch(tables, batch)
+        super().after_batch(tables, batch)
         self._write()
         self.note(f"batch {batch}: {tables.rows('rebalances')} rebalances so far")
 
     def after_look(self, tables: Tables, error: SourceError | None) -> None:
         """Write the metrics, or report why they were not updated."""
+        super().after_look(tables, error)
         if error is not None:
             self.note(f"log ends could not be read, retry follows: {error}")
         else:
-            self._batches.report_open(tables)
             self._write()
 
     def _write(self) -> None:

@@ -1,16 +1,26 @@
-"""``range``: each topic cut into runs of neighbouring partitions, as Kafka's RangeAssignor does.
+"""``range`` and ``roundrobin``: Kafka's two assignors that look at no claim.
 
-**Rules.** The result is that of ``org.apache.kafka.clients.consumer.RangeAssignor`` of 4.3.1,
-partition by partition. The subscribers of a topic are in ``Group.assignment_order``. With ``n``
-partitions and ``m`` subscribers each gets ``n // m`` partitions, and the first ``n mod m`` of them
-get one more. Racks (KIP-881) change which partitions a member gets and which members get one more,
-and they do so only if the replicas of the topic's partitions are in different racks. Topics with
-the same subscribers and the same number of partitions stay co-partitioned.
+**Rules.** The results are those of ``RangeAssignor`` and ``RoundRobinAssignor`` in
+``org.apache.kafka.clients.consumer`` of 4.3.1, partition by partition.
 
-**Strategy.** Without racks the owner of a partition is arithmetic on its number: one pass over
-columns. With racks two named kernels follow Java partition by partition, because each choice
-depends on the ones before. They keep one queue per rack and stay linear, where Java scans a list
-for each member.
+- ``range`` cuts each topic into runs of neighbouring partitions. The subscribers of a topic are in
+  ``Group.assignment_order``. With ``n`` partitions and ``m`` subscribers each gets ``n // m``
+  partitions, and the first ``n mod m`` of them get one more. Racks (KIP-881) change which
+  partitions a member gets and which members get one more, and they do so only if the replicas of
+  the topic's partitions are in different racks. Topics with the same subscribers and the same
+  number of partitions stay co-partitioned.
+- ``roundrobin`` gives partitions to members in a circle. Topics go by name, partitions by number,
+  members by ``Group.assignment_order``. Each partition goes to the next member of the circle that
+  subscribes to its topic. A member that is skipped keeps its position in the circle.
+
+**Strategy.** Without racks the owner of a partition under ``range`` is arithmetic on its number:
+one pass over columns. With racks two named kernels follow Java partition by partition, because each
+choice depends on the ones before. They keep one queue per rack and stay linear, where Java scans a
+list for each member.
+
+Within one topic the circle of ``roundrobin`` visits the topic's subscribers in order, again and
+again: the k-th partition goes to subscriber ``(first + k) mod n``, which is one expression over a
+column. Only ``first`` depends on the topic before, so the Python loop is over topics.
 """
 
 from __future__ import annotations
@@ -49,6 +59,33 @@ def range_by_topic(claims: Claims) -> Solution:
         state.take_ranges(by_rack=False)
         first = group.topics.start[state.topic]
         owner[first : first + len(state.owner)] = state.members[state.owner]
+    return Solution(target=owner)
+
+
+def roundrobin(claims: Claims) -> Solution:
+    """Assign subscribed partitions to members in a circle; claims do not matter.
+
+    Notes
+    -----
+    Cost: O(n_tps + n_subscriptions + n_topics log n_members).
+
+    References: KIP-49; KIP-54, "Notes" on KAFKA-2019; Kafka 4.3.1.
+    """
+    group = claims.group
+    topics, order = group.topics, group.assignment_order
+    position = np.empty(order.size, dtype=np.int64)
+    position[order] = np.arange(order.size)
+    readers = subscribers_by_topic(group, order)
+    owner = np.full(topics.n_tps, NO_OWNER, dtype=np.int32)
+    next_position = 0
+    for topic in range(topics.n_topics):
+        members, n = readers.of(topic), int(topics.n_partitions[topic])
+        if members.size == 0 or n == 0:
+            continue
+        first = int(np.searchsorted(position[members], next_position)) % members.size
+        dealt = members[(first + np.arange(n)) % members.size]
+        owner[topics.start[topic] : topics.start[topic] + n] = dealt
+        next_position = (int(position[dealt[-1]]) + 1) % order.size
     return Solution(target=owner)
 
 

@@ -157,7 +157,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="roundrobin",
-            home="holdfast.core.assignors.roundrobin:roundrobin",
+            home="holdfast.core.assignors.range:roundrobin",
             summary="partitions to members in a circle, as Kafka's",
             java_class="org.apache.kafka.clients.consumer.RoundRobinAssignor",
             in_librdkafka=True,

@@ -43,6 +43,10 @@ NOT_KNOWN_BY_POLLS = (
 
 MOST_NAMED: Final = 10
 """Groups that a line names."""
+STALE_S: Final = 300.0
+STALE_LOOKS: Final = 3.0
+STALE_ONCE_S: Final = 86_400.0
+"""Tables are old after so many seconds and poll intervals; after a day, if ``watch`` ran once."""
 
 
 def polls_text(notes: Mapping[str, Any]) -> str:
@@ -85,6 +89,12 @@ class Age:
     # Options with which ``watch`` was started, without its folder and interval; empty if unknown.
     started_with: tuple[str, ...] = ()
     is_updated: bool = False  # whether ``watch`` updates the tables; all others are fixed
+
+    def is_stale(self, later_s: float = 0.0) -> bool:
+        """Return whether ``watch`` should have polled again, now or ``later_s`` afterwards."""
+        looks_s = STALE_LOOKS * self.look_every_s
+        limit_s = max(STALE_S, looks_s) if looks_s else STALE_ONCE_S
+        return self.is_updated and self.seconds + later_s > limit_s
 
 
 NOT_UPDATED = Age()

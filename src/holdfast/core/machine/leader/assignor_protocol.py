@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Protocol
 from holdfast.core.machine.actions import LedRound
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.model.partitions import Resource
-from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.state_shard import MemberEntry
 from holdfast.errors import ConfigError
 

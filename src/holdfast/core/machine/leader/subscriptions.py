@@ -23,10 +23,10 @@ from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
 from holdfast.core.wire.layouts.container import (
     LOCATION_BYTES,
+    Leaving,
     MemberSubscription,
     decode_member_subscription,
 )
-from holdfast.core.wire.layouts.frames import Leaving
 from holdfast.errors import WireError
 
 

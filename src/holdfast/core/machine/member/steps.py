@@ -27,7 +27,7 @@ from holdfast.core.machine.member.holdings import Limit
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.core.wire.layouts.frames import Leaving
+from holdfast.core.wire.layouts.container import Leaving
 
 
 def want(member: MemberData, reason: str) -> Actions:

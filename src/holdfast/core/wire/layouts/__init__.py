@@ -7,7 +7,6 @@
 ``incremental``            the messages of Designs I, II and III, as the document prints them
 ``container``              the same content inside the consumer protocol
 ``state_shard``            one member's shard of the state of a design's leader, carried there
-``frames``                 magic, version and partition sets of the container's frames
 ``streams_user_data``      user data of classic Kafka Streams v1 to v11, for reading
 ``connect``                Kafka Connect's embedded protocol v0 to v2, for reading
 ``record_size``            the record that a broker takes, and the size of a group's record

@@ -2,8 +2,10 @@
 
 A member's subscription is a ConsumerProtocolSubscription, and its assignment is a
 ConsumerProtocolAssignment, so every Kafka tool can read both. The designs' additions are in the
-user data, as a frame (:mod:`holdfast.core.wire.layouts.frames`). The two frames are called claim
-and verdict on the wire, and ``holdfast decode`` takes the names ``claim`` and ``verdict``.
+user data, as a *frame*: a magic of two bytes, then fields. The upper four bits of the second byte
+say what the frame is, the lower four its version. The two frames are called claim and verdict on
+the wire, and ``holdfast decode`` takes the names ``claim`` and ``verdict``. A *PartitionSet* is a
+compact array of uvarints: the first partition, then each gap less one.
 
 =======  ===========  =============================================================================
 frame    begins with  fields
@@ -23,7 +25,9 @@ verdict  f4 d1        Flags int8, then the fields of the flags: Revoked [](Topic
 * A delay is the time that remains, in ms, 0 to 2**31 - 1; 0 means no delay. A delay or an age
   outside of that range is refused.
 * A frame has no field twice and no empty field. No leader state and an empty one are the same.
-* A frame of another version is refused, and so is a frame of other software.
+* A frame of another version is refused, and so is a frame of other software. The first bit of the
+  magic is set: a foreign reader that takes the frame for a generation or a count reads a negative
+  number, and finds no claim.
 
 **Strategy.** A leader may list as assigned only the new partitions of a member. It may also list
 *all* of them: the first rule gives the same result, and other tools then show the partitions that
@@ -31,14 +35,17 @@ the member owns. The leader state (:mod:`holdfast.core.wire.layouts.state_shard`
 both frames.
 
 References: Incremental Cooperative Rebalancing: Support and Policies; KIP-429; KIP-415, whose
-leader forgets.
+leader forgets; KIP-482 (compact types).
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import NamedTuple
+from enum import IntEnum
+from itertools import pairwise
+from typing import NamedTuple, NoReturn
 
 from holdfast.core.model.limits import INT32_MAX, NO_GENERATION
 from holdfast.core.model.partitions import TopicPartitions, sort_partitions
@@ -51,22 +58,18 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_assignment,
     encode_subscription,
 )
-from holdfast.core.wire.layouts.frames import (
-    LEAVING,
-    LEAVING_BITS,
-    Leaving,
-    open_frame,
-    read_set,
-    start_frame,
-    write_set,
-)
 from holdfast.core.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader
-from holdfast.core.wire.one.reasons import Reason
+from holdfast.core.wire.one.reasons import Reason, within
 from holdfast.core.wire.one.writer import Writer
 from holdfast.errors import WireError
 
 SUBSCRIPTION, ASSIGNMENT = "HoldfastClaim", "HoldfastVerdict"
 SUBSCRIPTION_MAGIC, ASSIGNMENT_MAGIC = b"\xf4\xc1", b"\xf4\xd1"
+
+FRAME_VERSION = 1
+"""The version of a frame."""
+
+_VERSION_BITS = 0x0F  # of the second byte
 
 LOCATION_BYTES = 4
 """Bytes of a location's digest: of 2,000 members two have equal digests once in 2,000 groups."""
@@ -74,6 +77,21 @@ LOCATION_BYTES = 4
 
 MOST_FAILED = 100
 """Failed resources that a member reports at most, and that a leader reads of it."""
+
+
+class Leaving(IntEnum):
+    """Whether a member announces that it stops, and whether it comes back."""
+
+    STAYS = 0
+    RETURNS = 1  # it stops, and means to come back: its partitions should wait
+    FOR_GOOD = 2  # it stops for good: its partitions need not wait
+
+
+LEAVING_BITS = 3
+"""Flags of a claim frame that hold the member's announcement."""
+
+LEAVING = {int(value): value for value in Leaving}
+"""Announcements by their number."""
 
 
 # The flags of optional fields: of a claim, beside the two bits of Leaving, and of a verdict.
@@ -202,7 +220,7 @@ _FAILED_MIN = 3  # two empty names and an empty set
 
 
 def _read_claim_frame(message: Subscription, data: bytes) -> MemberSubscription:
-    reader = open_frame(data, SUBSCRIPTION, SUBSCRIPTION_MAGIC)
+    reader = _open_frame(data, SUBSCRIPTION, SUBSCRIPTION_MAGIC)
     flags = _read_flags(reader, _CLAIM_FLAGS)
     if flags & LEAVING_BITS not in LEAVING:
         reader.fail(Reason.OUT_OF_RANGE, "flags", reader.pos - 1, f"{flags}")
@@ -242,7 +260,8 @@ def _claim_frame(value: MemberSubscription) -> bytes:
         | _AGE * (value.state_age_ms != 0)
         | LOCATION_FLAG * (value.location != b"")
     )
-    writer = start_frame(SUBSCRIPTION, SUBSCRIPTION_MAGIC)
+    writer = Writer(SUBSCRIPTION, FRAME_VERSION)
+    writer.raw(SUBSCRIPTION_MAGIC)
     writer.int8(flags, "flags")
     writer.uvarint(value.nonce, "nonce")
     if value.location and len(value.location) != LOCATION_BYTES:
@@ -263,7 +282,7 @@ def _claim_frame(value: MemberSubscription) -> bytes:
 
 
 def _read_verdict(message: AssignmentMessage, data: bytes) -> MemberAssignment:
-    reader = open_frame(data, ASSIGNMENT, ASSIGNMENT_MAGIC)
+    reader = _open_frame(data, ASSIGNMENT, ASSIGNMENT_MAGIC)
     flags = _read_flags(reader, _VERDICT_FLAGS)
     revoked: TopicPartitions | None = None
     if flags & _REVOKED:
@@ -285,7 +304,8 @@ def _verdict_frame(value: MemberAssignment, revoked: TopicPartitions | None) -> 
         | _DELAY * (value.delay_ms != 0)
         | _PLANNED * (value.planned is not None)
     )
-    writer = start_frame(ASSIGNMENT, ASSIGNMENT_MAGIC)
+    writer = Writer(ASSIGNMENT, FRAME_VERSION)
+    writer.raw(ASSIGNMENT_MAGIC)
     writer.int8(flags, "flags")
     if revoked is not None:
         writer.compact_array(revoked, "revoked", _write_topic_set)
@@ -303,6 +323,24 @@ def _read_flags(reader: Reader, known: int) -> int:
     if flags & ~known:
         reader.fail(Reason.OUT_OF_RANGE, "flags", start, f"{flags}")
     return flags
+
+
+def _open_frame(data: bytes, schema: str, magic: bytes) -> Reader:
+    """Return a reader behind the magic."""
+    reader = Reader(data, schema)
+    if not data.startswith(magic):
+        _refuse_frame(reader, data, magic)
+    reader.pos = len(magic)
+    reader.version = FRAME_VERSION
+    return reader
+
+
+def _refuse_frame(reader: Reader, data: bytes, magic: bytes) -> NoReturn:
+    version = data[1] & _VERSION_BITS if len(data) > 1 else 0
+    if data[:2] == bytes((magic[0], magic[1] & ~_VERSION_BITS | version)):
+        detail = f"{version} is not {FRAME_VERSION}, the only version that is known"
+        reader.fail(Reason.BAD_VERSION, "version", 1, detail)
+    reader.fail(Reason.BAD_MAGIC, "magic", 0, f"{data[:2].hex()} is not {magic.hex()}")
 
 
 def _read_location(reader: Reader) -> bytes:
@@ -329,24 +367,60 @@ def _read_rest(reader: Reader) -> bytes:
     return reader.data[start : reader.end]
 
 
+def _read_set(reader: Reader) -> tuple[int, ...]:
+    """Read a PartitionSet, sorted."""
+    start = reader.pos
+    count = reader.compact_count("partitions", 1)
+    if count is None:
+        reader.fail(Reason.UNEXPECTED_NULL, "partitions", start)
+    partitions = tuple(_partitions(reader, count))
+    if partitions and partitions[-1] > INT32_MAX:
+        reader.fail(Reason.OUT_OF_RANGE, "partitions", start, f"partition {partitions[-1]}")
+    return partitions
+
+
+def _partitions(reader: Reader, count: int) -> Iterator[int]:
+    """Yield partitions one by one: a list of them would be far larger than their bytes."""
+    index, last = 0, -1
+    try:
+        for index in range(count):  # noqa: B007 - the index names the failing one
+            last += reader.uvarint("") + 1
+            yield last
+    except WireError as error:
+        raise within(f"partitions[{index}]", error) from None
+
+
+def _write_set(writer: Writer, partitions: tuple[int, ...]) -> None:
+    """Write a PartitionSet of sorted partitions."""
+    if partitions and not 0 <= partitions[0] <= partitions[-1] <= INT32_MAX:
+        writer.fail(Reason.OUT_OF_RANGE, "partitions", f"{partitions[0]} to {partitions[-1]}")
+    distinct = sorted(set(partitions))
+    gaps = [after - before - 1 for before, after in pairwise((-1, *distinct))]
+    writer.compact_array(gaps, "partitions", _write_gap)
+
+
+def _write_gap(writer: Writer, gap: int) -> None:
+    writer.uvarint(gap, "")
+
+
 def _read_topic_set(reader: Reader) -> tuple[str, tuple[int, ...]]:
-    return reader.compact_string("topic"), read_set(reader)
+    return reader.compact_string("topic"), _read_set(reader)
 
 
 def _read_failed(reader: Reader) -> FailedPartitions:
     topic, error = reader.compact_string("topic"), reader.compact_string("error")
-    return FailedPartitions(topic, error, read_set(reader))
+    return FailedPartitions(topic, error, _read_set(reader))
 
 
 def _write_failed(writer: Writer, entry: FailedPartitions) -> None:
     writer.compact_string(entry.topic, "topic")
     writer.compact_string(entry.error, "error")
-    write_set(writer, entry.partitions)
+    _write_set(writer, entry.partitions)
 
 
 def _write_topic_set(writer: Writer, entry: tuple[str, tuple[int, ...]]) -> None:
     writer.compact_string(entry[0], "topic")
-    write_set(writer, entry[1])
+    _write_set(writer, entry[1])
 
 
 # The number of entries in an assignment, counted without building any of it.
@@ -401,7 +475,7 @@ class _Counter:
         if self.is_over or not reader.data.startswith(ASSIGNMENT_MAGIC, reader.pos):
             return
         if len(ASSIGNMENT_MAGIC) < size <= reader.n_left:
-            frame = open_frame(
+            frame = _open_frame(
                 reader.data[reader.pos : reader.pos + size], ASSIGNMENT, ASSIGNMENT_MAGIC
             )
             if frame.int8("flags") & _REVOKED:

@@ -134,10 +134,6 @@ class Bits:
         self.at = zero + 1
         return (zero - start) << k | self.number(k, field)
 
-    def align(self) -> None:
-        """Go to the next whole byte."""
-        self.at = -(-self.at // 8) * 8
-
 
 # Sets of partitions in few bits: the leader state holds three copies of each.
 #

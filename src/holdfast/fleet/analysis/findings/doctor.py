@@ -22,7 +22,7 @@ import numpy as np
 from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.fleet.analysis.findings.examination import Examination, examine, with_age
-from holdfast.fleet.analysis.findings.finding import Finding, Limits, few
+from holdfast.fleet.analysis.findings.finding import Finding, few
 from holdfast.fleet.analysis.findings.stored import Examined, stored_findings
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import NEVER
@@ -199,7 +199,7 @@ class Doctor:
     @cached_property
     def has_verdicts(self) -> bool:
         """Whether the table ``findings`` has all findings, and no group needs to be examined."""
-        return self.has_findings and self.live is NOT_QUERIED and not Limits().are_stale(self.age)
+        return self.has_findings and self.live is NOT_QUERIED and not self.age.is_stale()
 
     def examinations(self) -> Iterator[Examination]:
         """Yield one group after the other in their order: its history, with findings."""

@@ -31,7 +31,6 @@ from holdfast.fleet.analysis.findings.finding import (
     Basis,
     Evidence,
     Finding,
-    Limits,
     Rule,
     Severity,
     Symptom,
@@ -137,37 +136,33 @@ def _rules_of_lag() -> tuple[Rule, ...]:
     return tuple(replace(one, look=one.of_lag) for one in all_rules() if one.of_lag is not None)
 
 
-def examine(history: GroupHistory, limits: Limits | None = None) -> Examination:
-    """Run all rules over one group; ``limits`` are the thresholds.
+def examine(history: GroupHistory) -> Examination:
+    """Run all rules over one group.
 
     Active findings come first, the worst of them at the top; of equally bad ones those that name a
     cause. The effects of a cause follow it, and a cause is placed where its worst effect would be.
     """
-    limits = limits or Limits()
-    found = [f for rule in all_rules() for f in _find(rule, history, limits)]
+    found = [f for rule in all_rules() for f in _find(rule, history)]
     found = _folded([f for f in found if f.ended_ms is None or f.ended_ms >= history.since_ms])
     return Examination(history=history, findings=_in_order(found))
 
 
-def examine_lag(
-    history: GroupHistory, kept: Sequence[Finding], limits: Limits | None = None
-) -> Examination:
+def examine_lag(history: GroupHistory, kept: Sequence[Finding]) -> Examination:
     """Run the rules of the lag over a group in which nothing else has changed.
 
     ``kept`` are findings of the other rules: no finding of the lag is a cause or an effect of them.
     """
-    limits = limits or Limits()
-    found = [f for rule in _rules_of_lag() for f in _find(rule, history, limits)]
+    found = [f for rule in _rules_of_lag() for f in _find(rule, history)]
     return Examination(history=history, findings=_in_order([*kept, *found]))
 
 
-def _find(rule: Rule, history: GroupHistory, limits: Limits) -> list[Finding]:
+def _find(rule: Rule, history: GroupHistory) -> list[Finding]:
     """Run one rule; an error of it becomes a finding, and the other rules run."""
     try:
-        return list(rule.find(history, limits))
+        return list(rule.find(history))
     except Exception as error:  # a defect of ours: all other findings are true
         failed = replace(RULES[FAILED], look=partial(_failed, rule, error))
-        return list(failed.find(history, limits))
+        return list(failed.find(history))
 
 
 @register(
@@ -180,11 +175,11 @@ def _find(rule: Rule, history: GroupHistory, limits: Limits) -> list[Finding]:
     mend="Report it with its text. Until then the finding's command explains what the rule looks "
     "for.",
 )
-def _no_rule_failed(history: GroupHistory, limits: Limits) -> Iterable[Symptom]:
+def _no_rule_failed(history: GroupHistory) -> Iterable[Symptom]:
     return ()  # found by :func:`_find` alone
 
 
-def _failed(rule: Rule, error: Exception, history: GroupHistory, _: Limits) -> list[Symptom]:
+def _failed(rule: Rule, error: Exception, history: GroupHistory) -> list[Symptom]:
     """Return the symptom of a rule that ended in an error."""
     text = f"rule {rule.code} ({rule.name}) failed: {type(error).__name__}: {error}"
     evidence = Evidence(from_ms=history.begin_ms, to_ms=history.end_ms)
@@ -192,13 +187,12 @@ def _failed(rule: Rule, error: Exception, history: GroupHistory, _: Limits) -> l
     return [Symptom(text=text, evidence=evidence, command=command, basis=Basis.STATED)]
 
 
-def with_age(examination: Examination, limits: Limits | None = None) -> Examination:
+def with_age(examination: Examination) -> Examination:
     """Add the finding about old tables, which depends on the reader's clock."""
-    limits = limits or Limits()
     history = examination.history
-    if not limits.are_stale(history.age):
+    if not history.age.is_stale():
         return examination
-    found = [*examination.findings, *RULES[STALE].find(history, limits)]
+    found = [*examination.findings, *RULES[STALE].find(history)]
     return replace(examination, findings=_in_order(found))
 
 

@@ -36,7 +36,6 @@ from holdfast.core.model.columns import I64, Mask
 from holdfast.core.names import harmless, visible
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import LagRows
-from holdfast.fleet.analysis.source_times import Age
 
 MAX_EVIDENCE = 10
 _FIRST_STEP = "cooperative-sticky"
@@ -192,54 +191,44 @@ class Finding(Symptom):
         return self.rule.code
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """Where a measurement becomes a finding."""
 
-    storm_window_s: float = 600.0
-    storm_rebalances: int = 10
-    churn_per_restart: float = 1.5
-    deploy_gap_s: float = 600.0
-    avoidable_share: float = 0.2
-    avoidable_moves: int = 5
-    lag_skew: float = 3.0
-    lag_records: int = 1000
-    stuck_s: float = 300.0
-    round_trip_s: float = 900.0
-    unowned_s: float = 120.0
-    unowned_restarts: float = 3.0
-    load_spread: int = 2
-    eager_downtime_s: float = 30.0
-    spurious: int = 3
-    missed: int = 3
-    record_share: float = 0.5
-    drained_s: float = 10.0
-    crashes: int = 5
-    crash_window_s: float = 600.0
-    hesitant_s: float = 120.0
-    evicted_s: float = 240.0
-    lively_s: float = 60.0
-    behind_s: float = 300.0
-    forgotten_s: float = 3_600.0
-    markers: int = 10
-    hot_share: float = 0.8
-    stale_s: float = 300.0
-    stale_looks: float = 3.0
-    stale_once_s: float = 86_400.0
-    recent_s: float = 600.0
-    rebalancing_s: float = 10.0
-    apart_s: float = 10.0
-    visitors: int = 3
-    flap_gap_s: float = 1_200.0
-
-    def are_stale(self, age: Age, later_s: float = 0.0) -> bool:
-        """Return whether ``watch`` should have polled again, now or ``later_s`` after ``age``."""
-        looks_s = self.stale_looks * age.look_every_s
-        limit_s = max(self.stale_s, looks_s) if looks_s else self.stale_once_s
-        return age.is_updated and age.seconds + later_s > limit_s
+    storm_window_s = 600.0
+    storm_rebalances = 10
+    churn_per_restart = 1.5
+    deploy_gap_s = 600.0
+    avoidable_share = 0.2
+    avoidable_moves = 5
+    lag_skew = 3.0
+    lag_records = 1000
+    stuck_s = 300.0
+    round_trip_s = 900.0
+    unowned_s = 120.0
+    unowned_restarts = 3.0
+    load_spread = 2
+    eager_downtime_s = 30.0
+    spurious = 3
+    missed = 3
+    record_share = 0.5
+    drained_s = 10.0
+    crashes = 5
+    crash_window_s = 600.0
+    hesitant_s = 120.0
+    evicted_s = 240.0
+    lively_s = 60.0
+    behind_s = 300.0
+    forgotten_s = 3_600.0
+    markers = 10
+    hot_share = 0.8
+    recent_s = 600.0
+    rebalancing_s = 10.0
+    apart_s = 10.0
+    visitors = 3
+    flap_gap_s = 1_200.0
 
 
-Look = Callable[[GroupHistory, Limits], Iterable[Symptom]]
+Look = Callable[[GroupHistory], Iterable[Symptom]]
 """The function under ``@rule``."""
 
 
@@ -257,24 +246,22 @@ class Rule:
     why: str
     how: str
     mend: str
-    look: Look  # ``(history, limits) -> symptoms``
+    look: Look  # ``(history) -> symptoms``
     lasts: Lasts = Lasts.EVIDENCE  # how long its findings last after the end of their evidence
     # Part of ``look`` that judges the present lag, so that a commit alone may change its symptoms.
     # The rest uses commits only by :meth:`GroupHistory.had_work` and ``rebuilding``.
     of_lag: Look | None = None
 
-    def find(self, history: GroupHistory, limits: Limits) -> Iterator[Finding]:
+    def find(self, history: GroupHistory) -> Iterator[Finding]:
         """Yield every symptom of this rule in one group, as a finding."""
-        for symptom in self.look(history, limits):
+        for symptom in self.look(history):
             replaced = {name: getattr(symptom, name) for name in _SYMPTOM_FIELDS}
             replaced["severity"] = symptom.severity or self.severity
             replaced |= {name: harmless(replaced[name]) for name in ("text", "command")}
-            yield Finding(
-                rule=self, ended_ms=ended_ms(symptom, self.lasts, history, limits), **replaced
-            )
+            yield Finding(rule=self, ended_ms=ended_ms(symptom, self.lasts, history), **replaced)
 
 
-def ended_ms(symptom: Symptom, lasts: Lasts, history: GroupHistory, limits: Limits) -> int | None:
+def ended_ms(symptom: Symptom, lasts: Lasts, history: GroupHistory) -> int | None:
     """Return when a symptom ended, in UTC milliseconds; None where it is active.
 
     Examples
@@ -289,7 +276,7 @@ def ended_ms(symptom: Symptom, lasts: Lasts, history: GroupHistory, limits: Limi
         until_ms = history.generation_end_ms(until_ms)
     if history.gone_ms is not None:
         return min(until_ms, history.gone_ms)
-    quiet_s = max(limits.recent_s, 2 * symptom.every_s)
+    quiet_s = max(Limits.recent_s, 2 * symptom.every_s)
     return None if end_ms - until_ms <= quiet_s * 1000 else until_ms
 
 
@@ -348,14 +335,14 @@ def last_evidence(
     )
 
 
-def marker_doubt(history: GroupHistory, limits: Limits, rows: I64) -> tuple[Severity | None, str]:
+def marker_doubt(history: GroupHistory, rows: I64) -> tuple[Severity | None, str]:
     """Judge lag rows whose records may be control records of transactions.
 
     Return a lower severity and the end of a sentence, if each row is so few records behind that
     markers explain it, and no cluster decided it; else None and "".
     """
     lag = history.lag
-    if not len(rows) or (lag.has_unread[rows] > 0).any() or (lag.lag[rows] > limits.markers).any():
+    if not len(rows) or (lag.has_unread[rows] > 0).any() or (lag.lag[rows] > Limits.markers).any():
         return None, ""
     return Severity.WARN, "; the unread record may be a transaction marker"
 

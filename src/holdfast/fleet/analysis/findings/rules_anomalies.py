@@ -19,7 +19,6 @@ from holdfast.fleet.analysis.findings.finding import (
     Evidence,
     Few,
     Lasts,
-    Limits,
     Severity,
     Symptom,
     count,
@@ -67,7 +66,7 @@ def unreadable_members(history: GroupHistory) -> Mask:
     mend="The leader's assignor is wrong: find the leader in the table generations and change "
     "its assignor.",
 )
-def _double_owner(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _double_owner(history: GroupHistory) -> Iterator[Symptom]:
     rows = history.anomalies_of("double_owner")
     if not rows.num_rows:
         return
@@ -94,7 +93,7 @@ def _double_owner(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     how="Stated by the group's record.",
     mend="Find the client of that member in the table members.",
 )
-def _unreadable(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _unreadable(history: GroupHistory) -> Iterator[Symptom]:
     rows = history.anomalies_of("unreadable")
     if not rows.num_rows:
         return
@@ -145,7 +144,7 @@ def _stated(
     "a time.",
     lasts=Lasts.GENERATION,
 )
-def _one_location(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _one_location(history: GroupHistory) -> Iterator[Symptom]:
     rows = history.anomalies_of("shared_location")
     if not rows.num_rows:
         return
@@ -178,7 +177,7 @@ def _one_location(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "three workers of the group.",
     lasts=Lasts.GENERATION,
 )
-def _failed_resource(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _failed_resource(history: GroupHistory) -> Iterator[Symptom]:
     if not (now := failed_in(history).get(history.last)):
         return
     owners, since_ms = _owners_now(history), int(history.generations.at_ms[history.last])

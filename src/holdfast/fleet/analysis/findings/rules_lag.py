@@ -34,16 +34,16 @@ STALE: Final = "HF123"
 """Code of the finding about old tables."""
 
 
-def may_ail(lag: LagRows, end_ms: int, limits: Limits) -> Mask:
+def may_ail(lag: LagRows, end_ms: int) -> Mask:
     """Return which rows of the lag, of any groups, are a reason to run the rules of the lag.
 
-    A group without such a row, and with fewer than ``limits.lag_records`` records of lag, has no
+    A group without such a row, and with fewer than ``Limits.lag_records`` records of lag, has no
     finding of a rule that is marked ``of_lag``.
     """
     waits = lag.work > 0
     never = (lag.committed < 0) & (lag.end > lag.begin)
     still_ms = end_ms - np.minimum(lag.position_ms, lag.commit_ms)
-    found: Mask = waits & (still_ms >= min(limits.hesitant_s, limits.stuck_s) * 1000)
+    found: Mask = waits & (still_ms >= min(Limits.hesitant_s, Limits.stuck_s) * 1000)
     found |= never | lag.not_subscribed
     for where in ("before_begin", "beyond_end"):
         found[lag.clamped(where)] = True
@@ -62,10 +62,10 @@ def may_ail(lag: LagRows, end_ms: int, limits: Limits) -> Mask:
     "If one partition has all the lag, which the finding then states, the keys are skewed and no "
     "assignor helps: choose other keys, or reduce the work per record.",
 )
-def _skew(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _skew(history: GroupHistory) -> Iterator[Symptom]:
     lag = history.lag
     counted = lag.waits_for_owner
-    if int(lag.work[counted].sum()) < limits.lag_records:
+    if int(lag.work[counted].sum()) < Limits.lag_records:
         return
     if history.kind.is_shared:
         return  # many members read one partition
@@ -76,17 +76,17 @@ def _skew(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     records_of = dict(zip(owners, summed.tolist(), strict=True))
     totals = {member: records_of.get(member, 0) for member in now}
     total = sum(totals.values())
-    if len(totals) < 2 or total < limits.lag_records:
+    if len(totals) < 2 or total < Limits.lag_records:
         return
     worst = max(sorted(totals), key=totals.__getitem__)
     factor = totals[worst] * len(totals) / total
     # With two members the worst has at most twice the mean: the limit is capped accordingly.
-    if factor < min(limits.lag_skew, 0.9 * len(totals)):
+    if factor < min(Limits.lag_skew, 0.9 * len(totals)):
         return
     rows = np.flatnonzero(np.asarray([m == worst for m in lag.member], dtype=bool))
     rows = rows[np.argsort(-lag.lag[rows], kind="stable")]
     # A partition with nearly all the lag makes each of its owners late.
-    hot = int(lag.lag[rows[0]]) >= limits.hot_share * totals[worst]
+    hot = int(lag.lag[rows[0]]) >= Limits.hot_share * totals[worst]
     name = lag.partition_name(int(rows[0]))
     yield Symptom(
         text=f"one of {len(totals)} members has {totals[worst]:,} of {total:,} records of lag, "
@@ -115,13 +115,13 @@ def _skew(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "commits of the last hour, and records that are at least an hour old.",
     mend="Add members, up to one a partition, or reduce the work per record. If lag shrinks, wait.",
 )
-def _too_slow(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _too_slow(history: GroupHistory) -> Iterator[Symptom]:
     if history.last < 0:
-        yield from _behind(history, limits)
+        yield from _behind(history)
         return
     lag = history.lag
     known = (lag.owner_codes[0] >= 0) & ~np.isnan(lag.age_s)
-    if int(np.maximum(lag.lag[known], 0).sum()) < limits.lag_records:
+    if int(np.maximum(lag.lag[known], 0).sum()) < Limits.lag_records:
         return
     if history.kind.is_shared or history.state != "Stable":
         return
@@ -132,11 +132,11 @@ def _too_slow(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
             oldest[member] = max(oldest[member], float(lag.age_s[i]))
             newest[member] = max(newest[member], int(lag.position_ms[i]))
             records += max(int(lag.lag[i]), 0)
-    working = history.end_ms - limits.hesitant_s * 1000
-    if not now or records < limits.lag_records or min(newest.values()) < working:
+    working = history.end_ms - Limits.hesitant_s * 1000
+    if not now or records < Limits.lag_records or min(newest.values()) < working:
         return
     least = min(oldest.values())
-    if least < limits.behind_s:
+    if least < Limits.behind_s:
         return
     yield Symptom(
         text=f"all of {count(len(now), 'member')} read, and all are behind: unread records are "
@@ -152,16 +152,16 @@ def _too_slow(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     )
 
 
-def _behind(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _behind(history: GroupHistory) -> Iterator[Symptom]:
     """Yield partitions that a group without a record of members commits, and reads late.
 
     Such a group may commit at checkpoints minutes apart, so the limit is longer.
     """
     lag = history.lag
-    fresh = history.end_ms - lag.commit_ms < limits.forgotten_s * 1000
-    rows = np.flatnonzero(fresh & lag.waits & (lag.age_s >= limits.forgotten_s))
+    fresh = history.end_ms - lag.commit_ms < Limits.forgotten_s * 1000
+    rows = np.flatnonzero(fresh & lag.waits & (lag.age_s >= Limits.forgotten_s))
     behind = int(lag.work[rows].sum())
-    if behind < limits.lag_records:
+    if behind < Limits.lag_records:
         return
     oldest_s = float(lag.age_s[rows].max())
     yield Symptom(
@@ -186,20 +186,20 @@ def _behind(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "records may be new. Control records of transactions do not count, as for HF105.",
     mend="Inspect the record at the committed offset; skip it, or send it to a dead letter topic.",
 )
-def _no_progress(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _no_progress(history: GroupHistory) -> Iterator[Symptom]:
     lag = history.lag
     repeated = (lag.position_ms >= 0) & (
-        lag.commit_ms - lag.position_ms >= limits.hesitant_s * 1000
+        lag.commit_ms - lag.position_ms >= Limits.hesitant_s * 1000
     )
-    alive = history.end_ms - lag.commit_ms <= limits.hesitant_s * 1000
+    alive = history.end_ms - lag.commit_ms <= Limits.hesitant_s * 1000
     unknown = np.isnan(lag.age_s)
-    waits = unknown | (lag.age_s >= limits.hesitant_s)
+    waits = unknown | (lag.age_s >= Limits.hesitant_s)
     rows = np.flatnonzero(repeated & alive & waits & lag.waits)
     if not len(rows):
         return
     elapsed_s = (history.end_ms - lag.position_ms[rows]) / 1000
     known = bool((~unknown[rows]).any())
-    severity, doubt = marker_doubt(history, limits, rows)
+    severity, doubt = marker_doubt(history, rows)
     yield Symptom(
         severity=severity if known else Severity.INFO,
         text=f"{count(len(rows), 'partition')} repeatedly committed at one offset, for up to "
@@ -226,7 +226,7 @@ def _no_progress(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     mend="With a delay this ends after the delay; otherwise restart the leader, or change its "
     "assignor.",
 )
-def _unowned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _unowned(history: GroupHistory) -> Iterator[Symptom]:
     if history.is_always_owned or history.state != "Stable" or history.last < 0:
         return
     t = history.timeline
@@ -273,13 +273,13 @@ def _unowned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "commits other partitions, the finding is information.",
     mend="Start the consumers, or delete the group if it is not needed.",
 )
-def _nobody(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _nobody(history: GroupHistory) -> Iterator[Symptom]:
     if history.last < 0:
-        yield from _forgotten(history, limits)
+        yield from _forgotten(history)
         return
     lag = history.lag
     behind = int(lag.work[lag.waits].sum())
-    if history.state not in ("Empty", "Dead") or behind < limits.lag_records:
+    if history.state not in ("Empty", "Dead") or behind < Limits.lag_records:
         return
     rows = np.flatnonzero(lag.waits)
     since = int(history.generations.at_ms[history.last])
@@ -295,16 +295,16 @@ def _nobody(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     )
 
 
-def _forgotten(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _forgotten(history: GroupHistory) -> Iterator[Symptom]:
     """Yield partitions that a group without a record of members has not committed for long."""
     lag, since = history.lag, history.lag.waiting_since(history.end_ms)
-    long_ago = history.end_ms - since >= limits.forgotten_s * 1000
+    long_ago = history.end_ms - since >= Limits.forgotten_s * 1000
     rows = np.flatnonzero(lag.waits & (lag.commit_ms != NEVER) & long_ago)
     behind = int(lag.work[rows].sum())
-    if behind < limits.lag_records:
+    if behind < Limits.lag_records:
         return
     silence_s = float((history.end_ms - lag.commit_ms[rows]).min()) / 1000
-    still = bool((history.end_ms - lag.commit_ms < limits.forgotten_s * 1000).any())
+    still = bool((history.end_ms - lag.commit_ms < Limits.forgotten_s * 1000).any())
     yield Symptom(
         severity=Severity.INFO if still else None,
         text=f"no commit for {silence_s / 3600:,.1f} hours or more, and {behind:,} records wait in "
@@ -330,7 +330,7 @@ def _forgotten(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     mend="If the topic was removed for good, delete its commits with Kafka's tool for groups "
     "(--delete-offsets). Otherwise subscribe to it again.",
 )
-def _abandoned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _abandoned(history: GroupHistory) -> Iterator[Symptom]:
     lag = history.lag
     rows = np.flatnonzero(lag.not_subscribed)
     if not len(rows):
@@ -356,7 +356,7 @@ def _abandoned(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     how="Stated: commit and log start offset.",
     mend="Raise retention.ms of the topic, or add consumers before the lag reaches it.",
 )
-def _lost(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _lost(history: GroupHistory) -> Iterator[Symptom]:
     rows = history.lag.clamped("before_begin")
     if not len(rows):
         return
@@ -386,7 +386,7 @@ def _lost(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     how="Stated: commit and log end offset.",
     mend="Reset the group's offsets for that topic.",
 )
-def _beyond(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _beyond(history: GroupHistory) -> Iterator[Symptom]:
     rows = history.lag.clamped("beyond_end")
     if not len(rows):
         return
@@ -411,8 +411,8 @@ def _beyond(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     mend="Check whether watch runs, and start it again: it continues where it ended. An alert on "
     "holdfast_tables_timestamp_seconds reports it earlier.",
 )
-def _stale(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-    if not limits.are_stale(history.age):
+def _stale(history: GroupHistory) -> Iterator[Symptom]:
+    if not history.age.is_stale():
         return
     folder = history.source.path or FOLDER
     words = history.age.started_with or option("-b", SERVERS)

@@ -45,7 +45,7 @@ _BATCHES = 2
 ALMOST = 0.9  # of the limit: the next member that joins may be the one too many
 
 
-def _stalled(history: GroupHistory, limits: Limits) -> tuple[Mask, Mask, I64]:
+def _stalled(history: GroupHistory) -> tuple[Mask, Mask, I64]:
     """Return lag rows whose owner has work but no progress, those with progress, and times.
 
     The times say since when each row has made no progress, in ms.
@@ -58,9 +58,9 @@ def _stalled(history: GroupHistory, limits: Limits) -> tuple[Mask, Mask, I64]:
     # Five minutes are also Kafka's max.poll.interval.ms: then the member is removed. If other
     # members
     # of the group commit, two minutes without a commit suffice.
-    fresh = owned & (history.end_ms - lag.commit_ms <= limits.lively_s * 1000)
+    fresh = owned & (history.end_ms - lag.commit_ms <= Limits.lively_s * 1000)
     lively = bool((fresh & (lag.commit_ms != NEVER)).any())
-    limit_s = min(limits.stuck_s, limits.hesitant_s) if lively else limits.stuck_s
+    limit_s = min(Limits.stuck_s, Limits.hesitant_s) if lively else Limits.stuck_s
     quiet, waits = (history.end_ms - at > limit_s * 1000 for at in (committed, since))
     stalled = work & (lag.committed >= 0) & waits & (lag.commit_ms != NEVER)
     # A record that came a moment ago proves nothing about its owner.
@@ -75,7 +75,7 @@ def _static_names(history: GroupHistory) -> dict[str, str]:
     return {names[p.member[i]]: name for i in rows if (name := p.static_name(int(i))) is not None}
 
 
-def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> Iterator[Symptom]:
+def _stalled_members(history: GroupHistory, *, static: bool) -> Iterator[Symptom]:
     """Yield members that make no progress on any partition with work.
 
     ``static``: members with a static name, by that name; otherwise the other members, by member
@@ -84,7 +84,7 @@ def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> 
     lag = history.lag
     if not lag.waits_for_owner.any():
         return
-    stalled, working, since = _stalled(history, limits)
+    stalled, working, since = _stalled(history)
     names = _static_names(history)
     moving = {m for i, m in enumerate(lag.member) if m and working[i]}
     if not stalled.any():
@@ -108,7 +108,7 @@ def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> 
     members = dict.fromkeys(names.get(m, m) for m in silent.values())
     who = count(len(members), "static member" if static else "member")
     silence_s = float((history.end_ms - lag.commit_ms[stalled_rows]).min()) / 1000
-    severity, doubt = marker_doubt(history, limits, rows)
+    severity, doubt = marker_doubt(history, rows)
     yield Symptom(
         severity=severity,
         text=f"{who}: {count(len(rows), 'partition')} with unread records, and no commit for "
@@ -136,15 +136,15 @@ def _stalled_members(history: GroupHistory, limits: Limits, *, static: bool) -> 
     mend="Take a thread dump of it, even after the group has removed it: the process often still "
     "hangs. Lower max.poll.interval.ms so that the group notices earlier.",
 )
-def _stuck(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-    yield from _stalled_members(history, limits, static=False)
-    yield from _thrown_out(history, limits)
+def _stuck(history: GroupHistory) -> Iterator[Symptom]:
+    yield from _stalled_members(history, static=False)
+    yield from _thrown_out(history)
 
 
-def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _thrown_out(history: GroupHistory) -> Iterator[Symptom]:
     """Yield members that had not committed for long when removed, and whose work continued."""
     r, members = history.rebalances, history.members
-    for i in np.flatnonzero(np.nan_to_num(r.silent_s) >= limits.evicted_s):
+    for i in np.flatnonzero(np.nan_to_num(r.silent_s) >= Limits.evicted_s):
         after = int(history.rebalance_index[i])
         if after < 1:
             continue
@@ -186,8 +186,8 @@ def _thrown_out(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     mend="Start that member again, or remove its id with an admin client "
     "(removeMembersFromConsumerGroup in Java's).",
 )
-def _stale_static(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-    return _stalled_members(history, limits, static=True)
+def _stale_static(history: GroupHistory) -> Iterator[Symptom]:
+    return _stalled_members(history, static=True)
 
 
 @rule(
@@ -200,7 +200,7 @@ def _stale_static(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     how="The last generation's assignment.",
     mend="Run fewer members, or give the topics more partitions.",
 )
-def _idle(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _idle(history: GroupHistory) -> Iterator[Symptom]:
     p = history.presence
     empty = (p.n_partitions == 0) & (p.n_copies == 0)
     rows = np.flatnonzero(history.members_now & empty & ~unreadable_members(history))
@@ -239,10 +239,10 @@ def _is_undescribed(history: GroupHistory) -> bool:
     how="Owners of the last generation, against the offset commits of the whole window.",
     mend="Turn enable.auto.commit on, or commit. Ignore this if offsets are stored elsewhere.",
 )
-def _silent(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _silent(history: GroupHistory) -> Iterator[Symptom]:
     lag = history.lag
     settled = history.generations.at_ms[history.last] if history.last >= 0 else history.end_ms
-    if history.end_ms - settled < limits.stuck_s * 1000 or history.kind.is_shared:
+    if history.end_ms - settled < Limits.stuck_s * 1000 or history.kind.is_shared:
         return
     owner, owners = lag.owner_codes
     is_silent = np.zeros(len(owners) + 1, np.bool_)
@@ -278,7 +278,7 @@ def _silent(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     mend="Finish the upgrade: KIP-726 needs two rolling restarts. `upgrade-check` prints them "
     "for the client in `--client`: what one client accepts, another refuses.",
 )
-def _protocol_mix(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _protocol_mix(history: GroupHistory) -> Iterator[Symptom]:
     g = history.generations
     named = [i for i in range(len(g.number)) if g.protocol[i]]
     changed = [b for a, b in pairwise(named) if g.protocol[a] != g.protocol[b]]
@@ -313,7 +313,7 @@ def _protocol_mix(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     mend="Use an assignor that balances over all topics (cooperative-sticky); range does so per "
     "topic.",
 )
-def _uneven(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _uneven(history: GroupHistory) -> Iterator[Symptom]:
     p = history.presence
     rows = np.flatnonzero(history.members_now & ~unreadable_members(history))
     if not history.kind.takes_assignors:
@@ -322,11 +322,11 @@ def _uneven(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         return
     loads = p.n_partitions[rows]
     spread = int(loads.max() - loads.min())
-    if spread < limits.load_spread or loads.min() < 0:
+    if spread < Limits.load_spread or loads.min() < 0:
         return
     most = [history.identities.names[p.identity[i]] for i in rows[loads == loads.max()]]
     yield Symptom(
-        severity=Severity.WARN if spread >= 2 * limits.load_spread else Severity.INFO,
+        severity=Severity.WARN if spread >= 2 * Limits.load_spread else Severity.INFO,
         text=f"members with the same topics have {loads.min()} to {loads.max()} partitions",
         evidence=last_evidence(history, most, spread_partitions=float(spread)),
         command=on_group(history, "plan", "--assignor", "cooperative-sticky"),
@@ -347,9 +347,9 @@ def _uneven(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     mend="Subscribe members to fewer topics, split the group, or raise message.max.bytes on the "
     "brokers and max.message.bytes of __consumer_offsets. KIP-848 groups have a record a member.",
 )
-def _large_record(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _large_record(history: GroupHistory) -> Iterator[Symptom]:
     sizes, g = history.record_bytes, history.generations
-    rows = np.flatnonzero(sizes > limits.record_share * MESSAGE_MAX_BYTES)
+    rows = np.flatnonzero(sizes > Limits.record_share * MESSAGE_MAX_BYTES)
     if not len(rows):
         return
     largest = int(rows[np.argmax(sizes[rows])])

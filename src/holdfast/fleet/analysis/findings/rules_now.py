@@ -48,7 +48,6 @@ class AwaitedMembers:
     # At least one of the awaited members; empty if none can be named.
     members: tuple[SeenMember, ...] = ()
     text: str = ""  # their description
-    is_sure: bool = False  # whether all of ``members`` are awaited
 
 
 @rule(
@@ -69,19 +68,19 @@ class AwaitedMembers:
     "joins at its next poll; the others stop waiting once its process has ended or left the "
     "group. To prevent it: smaller batches (max.poll.records), or a lower max.poll.interval.ms.",
 )
-def _rebalancing(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _rebalancing(history: GroupHistory) -> Iterator[Symptom]:
     live = history.live
     if live is None or live.seen is None or not live.is_rebalancing:
         return
     settled_ms = history.settled_ms
     known_s, most_s = live.known_s(settled_ms), _most_s(history, live, settled_ms)
-    awaited = _awaited(history, live.seen, limits)
+    awaited = _awaited(history, live.seen)
     figures = {"at_least_s": known_s, "members": float(len(live.seen.members or ()))}
     if most_s is not None:
         figures["at_most_s"] = most_s
     n_behind = _n_behind(history, live.seen, awaited)
     yield Symptom(
-        severity=severity_now(live, settled_ms, limits),
+        severity=severity_now(live, settled_ms),
         text=f"{_duration(known_s, most_s)}{_for_whom(live.seen, awaited)}",
         evidence=Evidence(
             generations=few([int(history.generations.number[history.last])])
@@ -104,12 +103,10 @@ def awaited_ids(findings: Sequence[Finding]) -> frozenset[str]:
     return frozenset(name for f in findings if f.code == CODE for name in f.evidence.members.shown)
 
 
-def severity_now(
-    live: LiveGroup, settled_ms: int | None = None, limits: Limits | None = None
-) -> Severity:
+def severity_now(live: LiveGroup, settled_ms: int | None = None) -> Severity:
     """Return how bad a rebalance in progress is, where the last generation is of that time."""
     known_s = live.known_s(settled_ms)
-    limit_s = (limits or Limits()).rebalancing_s
+    limit_s = Limits.rebalancing_s
     if live.seen is not None and live.seen.state in (JOINING, SYNCING):
         if known_s >= limit_s:
             return Severity.ERROR
@@ -153,11 +150,11 @@ def _for_whom(seen: SeenGroup, awaited: AwaitedMembers) -> str:
     return f" ({seen.state}): {what} {awaited.text}"
 
 
-def _awaited(history: GroupHistory, seen: SeenGroup, limits: Limits) -> AwaitedMembers:
+def _awaited(history: GroupHistory, seen: SeenGroup) -> AwaitedMembers:
     """Return the members that a coordinator waits for."""
     members = seen.members or ()
     if seen.state == JOINING:
-        return _not_joined(history, members, limits)
+        return _not_joined(history, members)
     if seen.state == SYNCING:
         found = [one for one in members if one.member_id == history.leader]
         if not found:
@@ -169,17 +166,15 @@ def _awaited(history: GroupHistory, seen: SeenGroup, limits: Limits) -> AwaitedM
     if giving:
         n = sum(one.n_pending_revocations or 0 for one in giving)
         rest = f"to revoke {count(n, 'partition')}"
-        return AwaitedMembers(members=tuple(giving), text=f"{_names(giving)} {rest}", is_sure=True)
+        return AwaitedMembers(members=tuple(giving), text=f"{_names(giving)} {rest}")
     behind = [one for one in members if one.is_behind]
     if behind:
         text = f"{_names(behind)} to adopt the new assignment"
-        return AwaitedMembers(members=tuple(behind), text=text, is_sure=True)
+        return AwaitedMembers(members=tuple(behind), text=text)
     return AwaitedMembers(text="its coordinator")
 
 
-def _not_joined(
-    history: GroupHistory, members: Sequence[SeenMember], limits: Limits
-) -> AwaitedMembers:
+def _not_joined(history: GroupHistory, members: Sequence[SeenMember]) -> AwaitedMembers:
     """Return members of the last generation that have not rejoined, as far as records show."""
     names = history.members
     former = {names[m] for m in history.presence.member[history.members_now]}
@@ -194,8 +189,8 @@ def _not_joined(
     if len(old) == 1:
         (one,) = old
         text = f"{_name(one)} to join again{waiting if n_new else ''}"
-        return AwaitedMembers(members=(one,), text=text, is_sure=True)
-    silent = _first_silent(history, old, limits)
+        return AwaitedMembers(members=(one,), text=text)
+    silent = _first_silent(history, old)
     if silent is not None:
         one, quiet_s, apart_s = silent
         text = (
@@ -210,7 +205,7 @@ def _not_joined(
 
 
 def _first_silent(
-    history: GroupHistory, old: Sequence[SeenMember], limits: Limits
+    history: GroupHistory, old: Sequence[SeenMember]
 ) -> tuple[SeenMember, float, float] | None:
     """Return the member with unread records that stopped committing well before all others.
 
@@ -238,7 +233,7 @@ def _first_silent(
     silent_ms = last[first.member_id]
     next_ms = min((last[one.member_id] for one in others), default=history.end_ms)
     apart_s = (next_ms - silent_ms) / 1000
-    if apart_s < limits.apart_s:
+    if apart_s < Limits.apart_s:
         return None
     return first, (history.end_ms - silent_ms) / 1000, apart_s
 

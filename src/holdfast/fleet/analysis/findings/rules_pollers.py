@@ -39,7 +39,6 @@ from holdfast.core.model.poll_interval import (
 )
 from holdfast.fleet.analysis.findings.finding import (
     FOLLOW_UP_MS,
-    Limits,
     Severity,
     Symptom,
     count,
@@ -418,7 +417,7 @@ def _batch_s(history: GroupHistory, one: SlowPoller) -> tuple[float, float]:
     "batch. Or do the work on another thread, and continue to poll with the partitions paused. "
     "Neither another assignor nor a static id helps.",
 )
-def _slow(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _slow(history: GroupHistory) -> Iterator[Symptom]:
     found = slow_pollers(history)
     for doubt in dict.fromkeys(one.doubt for one in found):
         yield _symptom(history, [one for one in found if one.doubt == doubt], doubt)

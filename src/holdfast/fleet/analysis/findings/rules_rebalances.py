@@ -1,6 +1,6 @@
 """Rules about rebalances: storms, deploys, moves that were not needed, delays.
 
-**Rules.** Each function takes the history of a group and limits, and yields symptoms; its decorator
+**Rules.** Each function takes the history of a group and yields symptoms; its decorator
 has the code and the texts. Cost is partition-seconds without an owner, at least and at most.
 
 **Strategy.** Rebalances are columns in time order, so two binary searches find those of a window.
@@ -52,7 +52,7 @@ def _real(history: GroupHistory) -> Mask:
     return real
 
 
-def _costless(history: GroupHistory, limits: Limits) -> list[Absence]:
+def _costless(history: GroupHistory) -> list[Absence]:
     """Return restarts without a move to another process, as under Designs II and III."""
     if not history.absences:
         return []
@@ -62,7 +62,7 @@ def _costless(history: GroupHistory, limits: Limits) -> list[Absence]:
         begin = g.at_ms[absence.first_without]
         end = g.at_ms[absence.back] + FOLLOW_UP_MS
         moved = np.searchsorted(moves, [begin, end])
-        if absence.away_s <= limits.round_trip_s and moved[0] == moved[1]:
+        if absence.away_s <= Limits.round_trip_s and moved[0] == moved[1]:
             found.append(absence)
     return found
 
@@ -77,7 +77,7 @@ def _during(history: GroupHistory, absences: Iterable[Absence]) -> Mask:
     return found
 
 
-def _announced(history: GroupHistory, limits: Limits) -> Mask:
+def _announced(history: GroupHistory) -> Mask:
     """Return rebalances that take a member's partitions from it just before it leaves.
 
     A holdfast member announces that it will not return; in the next round it is absent.
@@ -88,7 +88,7 @@ def _announced(history: GroupHistory, limits: Limits) -> Mask:
     people = p.generation * n_members + p.member  # ascending
     last = np.append(people[1:] != people[:-1], True)[: len(people)]
     idle = np.flatnonzero(last & (p.n_partitions == 0))
-    soon = np.flatnonzero(np.diff(r.at_ms) <= limits.drained_s * 1000)
+    soon = np.flatnonzero(np.diff(r.at_ms) <= Limits.drained_s * 1000)
     first = np.searchsorted(p.generation[idle], index[soon])
     n_idle = np.searchsorted(p.generation[idle], index[soon], side="right") - first
     at = np.repeat(soon, n_idle)
@@ -104,18 +104,18 @@ def _restarts(history: GroupHistory) -> list[Absence]:
     return [absence for absence in history.absences if not explains(history, slow, absence)]
 
 
-def _crash_loops(history: GroupHistory, limits: Limits) -> dict[int, list[Absence]]:
+def _crash_loops(history: GroupHistory) -> dict[int, list[Absence]]:
     """Return processes that restarted several times within a few minutes, and their restarts."""
     g = history.generations
     by_process: dict[int, list[Absence]] = {}
     for absence in _restarts(history):
-        if absence.away_s <= limits.round_trip_s:
+        if absence.away_s <= Limits.round_trip_s:
             by_process.setdefault(absence.identity, []).append(absence)
     found = {}
     for process, restarts in by_process.items():
         at = np.sort(g.at_ms[[a.back for a in restarts]])
-        end = np.searchsorted(at, at + round(limits.crash_window_s * 1000), side="right")
-        if (end - np.arange(len(at))).max() >= limits.crashes:
+        end = np.searchsorted(at, at + round(Limits.crash_window_s * 1000), side="right")
+        if (end - np.arange(len(at))).max() >= Limits.crashes:
             found[process] = restarts
     return found
 
@@ -134,29 +134,29 @@ def _crash_loops(history: GroupHistory, limits: Limits) -> dict[int, list[Absenc
     "max.poll.interval.ms or smaller batches; for members that restart in a loop, read their "
     "logs; for deploys see HF102.",
 )
-def _storm(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _storm(history: GroupHistory) -> Iterator[Symptom]:
     real = _real(history)
-    if real.sum() < limits.storm_rebalances:
+    if real.sum() < Limits.storm_rebalances:
         return
-    counted = np.flatnonzero(real & ~_during(history, _costless(history, limits)))
+    counted = np.flatnonzero(real & ~_during(history, _costless(history)))
     at = history.rebalances.at_ms[counted]
-    end = np.searchsorted(at, at + round(limits.storm_window_s * 1000), side="right")
+    end = np.searchsorted(at, at + round(Limits.storm_window_s * 1000), side="right")
     inside = end - np.arange(len(at))
-    if not len(at) or inside.max() < limits.storm_rebalances:
+    if not len(at) or inside.max() < Limits.storm_rebalances:
         return
     worst = int(np.argmax(inside))
     chosen = np.zeros(len(history.rebalances.at_ms), dtype=bool)
-    first = np.flatnonzero(inside >= limits.storm_rebalances)
+    first = np.flatnonzero(inside >= Limits.storm_rebalances)
     begun, ended = (np.bincount(edge, minlength=len(at) + 1) for edge in (first, end[first]))
     chosen[counted[np.cumsum(begun - ended)[:-1] > 0]] = True
-    minutes = limits.storm_window_s / 60
+    minutes = Limits.storm_window_s / 60
     more = f", {chosen.sum()} in all storms" if chosen.sum() > inside[worst] else ""
     yield symptom_of(
         history,
         chosen,
         f"{inside[worst]} rebalances within {minutes:.0f} minutes{more}",
         show_rebalances(history),
-        severity=Severity.ERROR if inside[worst] >= 3 * limits.storm_rebalances else None,
+        severity=Severity.ERROR if inside[worst] >= 3 * Limits.storm_rebalances else None,
         worst_per_window=float(inside[worst]),
     )
 
@@ -183,14 +183,14 @@ def _storm(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "a delay above that restart. The finding states the cost of a move, if enough commits are on "
     "record.",
 )
-def _deploy_churn(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-    yield from _restarted(history, limits)
-    yield from _replaced(history, limits)
+def _deploy_churn(history: GroupHistory) -> Iterator[Symptom]:
+    yield from _restarted(history)
+    yield from _replaced(history)
 
 
-def _replaced(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _replaced(history: GroupHistory) -> Iterator[Symptom]:
     """Yield symptoms of processes replaced by new ones: a deploy in which no name stays."""
-    lives, found = changes_of(history, limits.deploy_gap_s)
+    lives, found = changes_of(history, Limits.deploy_gap_s)
     at, real, settled_ms = history.rebalances.at_ms, _real(history), history.generations.at_ms
     chosen, n_replaced, worst = np.zeros(len(at), dtype=bool), 0, 0.0
     gone = np.zeros(len(lives.process), dtype=bool)
@@ -198,7 +198,7 @@ def _replaced(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         end_ms = settled_ms[one.end] + FOLLOW_UP_MS
         inside = slice(*np.searchsorted(at, [settled_ms[one.begin], end_ms]))
         ratio = real[inside].sum() / max(one.replaced, 1)
-        if one.is_deploy and ratio > limits.churn_per_restart:
+        if one.is_deploy and ratio > Limits.churn_per_restart:
             chosen[inside] |= real[inside]
             n_replaced, worst = n_replaced + one.replaced, max(worst, ratio)
             gone |= (lives.went >= one.begin) & (lives.went <= one.end)
@@ -217,22 +217,22 @@ def _replaced(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     )
 
 
-def _restarted(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _restarted(history: GroupHistory) -> Iterator[Symptom]:
     """Yield symptoms of processes back under their names: a deploy, or a starting crash loop."""
     if len(history.absences) < 2:
         return
     g = history.generations
-    looping = _crash_loops(history, limits)
-    harmless = set(_costless(history, limits))
+    looping = _crash_loops(history)
+    harmless = set(_costless(history))
     restarts = [
         a
         for a in _restarts(history)
-        if a.away_s <= limits.round_trip_s and a.identity not in looping and a not in harmless
+        if a.away_s <= Limits.round_trip_s and a.identity not in looping and a not in harmless
     ]
     if len(restarts) < 2:
         return
     times = g.at_ms[[a.back for a in restarts]]  # ascending, as the absences are
-    cuts = np.flatnonzero(np.diff(times) > limits.deploy_gap_s * 1000) + 1
+    cuts = np.flatnonzero(np.diff(times) > Limits.deploy_gap_s * 1000) + 1
     at, real = history.rebalances.at_ms, _real(history)
     chosen = np.zeros(len(at), dtype=bool)
     worst, n_restarts, processes = 0.0, 0, set[int]()
@@ -242,7 +242,7 @@ def _restarted(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
         end = times[high - 1] + FOLLOW_UP_MS
         inside = slice(np.searchsorted(at, begin), np.searchsorted(at, end, side="right"))
         ratio = real[inside].sum() / len(mine)
-        if len(mine) >= 2 and ratio > limits.churn_per_restart:
+        if len(mine) >= 2 and ratio > Limits.churn_per_restart:
             chosen[inside] |= real[inside]
             worst, n_restarts = max(worst, ratio), n_restarts + len(mine)
             processes |= {a.identity for a in mine}
@@ -317,12 +317,12 @@ def _has_delay(history: GroupHistory) -> bool:
     "to move.",
     mend="Use an assignor that keeps owned partitions: cooperative-sticky.",
 )
-def _avoidable(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _avoidable(history: GroupHistory) -> Iterator[Symptom]:
     r = history.rebalances
-    moves = np.maximum(r.counts["n_avoidable_moves"], 0) * ~_announced(history, limits)
+    moves = np.maximum(r.counts["n_avoidable_moves"], 0) * ~_announced(history)
     moved = sum(np.maximum(r.counts[n], 0) for n in ("n_moved", "n_moved_through_gap"))
     total, needless = int(np.sum(moved)), int(moves.sum())
-    if needless < limits.avoidable_moves or needless < limits.avoidable_share * total:
+    if needless < Limits.avoidable_moves or needless < Limits.avoidable_share * total:
         return
     chosen = moves > 0
     share = needless / max(total, needless)
@@ -350,10 +350,10 @@ def _avoidable(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "(group.instance.id), and a session timeout above the longest measured restart. If the group "
     "has a delay (scheduled.rebalance.max.delay.ms), set it above the restart.",
 )
-def _delay_short(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _delay_short(history: GroupHistory) -> Iterator[Symptom]:
     trips = []
     for absence in _restarts(history):
-        if 0 < absence.away_s <= limits.round_trip_s:
+        if 0 < absence.away_s <= Limits.round_trip_s:
             visited = _round_trip(history, absence)
             if visited.any():
                 trips.append((absence, visited))
@@ -391,7 +391,7 @@ def _delay_short(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     how="Time without an owner, between two owners, while the group had members.",
     mend="Lower the delay to one and a half times the longest restart.",
 )
-def _delay_long(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _delay_long(history: GroupHistory) -> Iterator[Symptom]:
     if history.is_always_owned:
         return
     t, g = history.timeline, history.generations
@@ -399,9 +399,9 @@ def _delay_long(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     first[t.start[:-1]] = True
     began = np.searchsorted(g.at_ms, t.from_ms, side="right") - 1
     seconds = (t.to_ms - t.from_ms) / 1000
-    restarts = [a.away_s for a in history.absences if a.away_s <= limits.round_trip_s]
+    restarts = [a.away_s for a in history.absences if a.away_s <= Limits.round_trip_s]
     usual = max(restarts, default=0.0)
-    limit = max(limits.unowned_s, limits.unowned_restarts * usual)
+    limit = max(Limits.unowned_s, Limits.unowned_restarts * usual)
     # A partition still without an owner at the end is another finding (HF114).
     waited = (t.owner == -1) & ~first & (t.to_ms < t.last_ms) & (seconds > limit)
     waited &= (g.n_members[np.maximum(began, 0)] > 0) & (t.to_ms >= history.since_ms)
@@ -440,10 +440,10 @@ def _delay_long(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "workers report other failures than before (HF131).",
     mend="Search the members' logs at these times for max.poll.interval.ms and session timeouts.",
 )
-def _spurious(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-    chosen = history.rebalances.caused_by("spurious") & ~_before_a_leave(history, limits)
+def _spurious(history: GroupHistory) -> Iterator[Symptom]:
+    chosen = history.rebalances.caused_by("spurious") & ~_before_a_leave(history)
     chosen &= ~_reports_failures(history)
-    if chosen.sum() < limits.spurious:
+    if chosen.sum() < Limits.spurious:
         return
     text = f"{chosen.sum()} rebalances changed neither members nor assignment"
     yield symptom_of(history, chosen, text, show_rebalances(history))
@@ -469,9 +469,9 @@ def _reports_failures(history: GroupHistory) -> Mask:
     how="A generation leaves a record when its leader's assignment arrives; gaps are counted.",
     mend="Raise the initial rebalance delay of the broker, or start members together.",
 )
-def _interrupted(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _interrupted(history: GroupHistory) -> Iterator[Symptom]:
     missed = np.maximum(history.rebalances.counts["n_missed_generations"], 0)
-    if missed.sum() < limits.missed:
+    if missed.sum() < Limits.missed:
         return
     yield symptom_of(
         history,
@@ -499,9 +499,9 @@ def _interrupted(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     "them for the client in `--client`. Some clients refuse a list of both assignors: their plan "
     "has a holdfast drop-in between the two restarts.",
 )
-def _eager(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
+def _eager(history: GroupHistory) -> Iterator[Symptom]:
     chosen = (history.rebalances.counts["eager"] == 1) & _real(history)
-    if chosen.sum() < 2 or summed_downtime_s(history, chosen) < limits.eager_downtime_s:
+    if chosen.sum() < 2 or summed_downtime_s(history, chosen) < Limits.eager_downtime_s:
         return
     rebalances = count(int(chosen.sum()), "rebalance")
     text = f"all members stopped at each of {rebalances}: the assignor is eager"
@@ -521,8 +521,8 @@ def _eager(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     mend="Read the log of that process. A static id (group.instance.id), with a session timeout "
     "above the restart, keeps the others from rebalancing meanwhile.",
 )
-def _crash_loop(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-    loops = _crash_loops(history, limits)
+def _crash_loop(history: GroupHistory) -> Iterator[Symptom]:
+    loops = _crash_loops(history)
     if not loops:
         return
     restarts = [absence for found in loops.values() for absence in found]
@@ -542,12 +542,12 @@ def _crash_loop(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
     )
 
 
-def _before_a_leave(history: GroupHistory, limits: Limits) -> Mask:
+def _before_a_leave(history: GroupHistory) -> Mask:
     """Return rebalances that are followed within moments by one without a previous member."""
     r = history.rebalances
     left = np.append(r.at_ms[r.counts["n_left"] > 0], np.iinfo(np.int64).max)
     following = left[np.searchsorted(left, r.at_ms, side="right")]
-    soon: Mask = following - r.at_ms <= limits.drained_s * 1000
+    soon: Mask = following - r.at_ms <= Limits.drained_s * 1000
     return soon
 
 

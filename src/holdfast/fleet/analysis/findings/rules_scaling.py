@@ -153,13 +153,13 @@ def changes_of(history: GroupHistory, gap_s: float) -> tuple[Lives, list[Turnove
     "the usual lag, or a fixed number of members. With cooperative-sticky the others continue to "
     "read meanwhile.",
 )
-def _flapping(history: GroupHistory, limits: Limits) -> Iterator[Symptom]:
-    lives, found = changes_of(history, limits.flap_gap_s)
+def _flapping(history: GroupHistory) -> Iterator[Symptom]:
+    lives, found = changes_of(history, Limits.flap_gap_s)
     at, settled_ms = history.rebalances.at_ms, history.generations.at_ms
     chosen = np.zeros(len(at), dtype=bool)
     visitors: list[int] = []
     for one in found:
-        if one.is_deploy or len(one.visitors) < limits.visitors or not one.stayed:
+        if one.is_deploy or len(one.visitors) < Limits.visitors or not one.stayed:
             continue
         end_ms = settled_ms[one.end] + FOLLOW_UP_MS
         chosen[slice(*np.searchsorted(at, [settled_ms[one.begin], end_ms]))] = True

@@ -55,7 +55,6 @@ class LagOverTime:
     at_ms: I64  # int64[n]: moments of the readings, ascending, in UTC milliseconds
     # One for all groups; of a group one for each topic, the greatest first.
     lines: Sequence[LagLine]
-    n_others: int = 0  # topics that the last line sums up; 0 without such a line
 
 
 def read_readings(
@@ -248,7 +247,7 @@ def lag_of_group(readings: pa.Table) -> LagOverTime:
         _line(name, readings.filter(pa.array(rows)), moment[rows], len(at_ms))
         for name, rows in parts
     ]
-    return LagOverTime(at_ms=at_ms, lines=lines, n_others=n_others)
+    return LagOverTime(at_ms=at_ms, lines=lines)
 
 
 def _line(name: str, rows: pa.Table, moment: I64, n: int) -> LagLine:

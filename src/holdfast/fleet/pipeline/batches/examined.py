@@ -215,7 +215,7 @@ def _distinct(rows: pa.Table) -> list[str]:
 def _aging(before: pa.Table, was: Examined, window: Examined) -> set[str]:
     """Return groups with a finding that time alone changes, other than those of the lag."""
     to_ms, ended_ms = (times_ms(before, name) for name in ("to_timestamp", "ended_timestamp"))
-    is_old = window.end_ms - to_ms > Limits().recent_s * 1000
+    is_old = window.end_ms - to_ms > Limits.recent_s * 1000
     lasting = [rule.code for rule in all_rules() if rule.lasts is Lasts.GENERATION]
     costs = (to_ms == was.end_ms) | _is_in(before["code"], lasting)
     costs &= floats(before, "cost_upper_seconds") > 0  # which may grow until the end
@@ -258,10 +258,10 @@ def _lagging(lag: pa.Table, end_ms: int) -> set[str]:
     """Return groups whose lag is a reason to run the rules of the lag."""
     if not lag.num_rows:
         return set()
-    limits, rows = Limits(), LagRows(DecodedRows.of(lag))
+    rows = LagRows(DecodedRows.of(lag))
     group, names = codes(lag, "group")
     records = np.bincount(group, np.maximum(rows.lag, 0), len(names))
-    ails = may_ail(rows, end_ms + 1, limits) | (records >= limits.lag_records)[group]
+    ails = may_ail(rows, end_ms + 1) | (records >= Limits.lag_records)[group]
     return {names[i] for i in np.unique(group[ails]).tolist()}
 
 

@@ -34,13 +34,14 @@ from holdfast.core.kinds import (
 from holdfast.core.model.columns import I64, Mask, row_of
 from holdfast.core.model.designs import NAMES, Design
 from holdfast.core.wire.layouts.container import (
+    LEAVING_BITS,
     LOCATION_BYTES,
     LOCATION_FLAG,
     SUBSCRIPTION_MAGIC,
+    Leaving,
     decode_member_assignment,
     decode_member_subscription,
 )
-from holdfast.core.wire.layouts.frames import LEAVING_BITS, Leaving
 from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
 from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.core.wire.many.offsets_batch import Family

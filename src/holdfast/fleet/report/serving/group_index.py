@@ -11,7 +11,7 @@ findings come later.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -219,16 +219,6 @@ def _count_recent(at_ms: I64, covered: tuple[int, int], is_real: Mask, of: I64, 
     part = np.clip((at_ms - first) * SLICES // max(last - first, 1), 0, SLICES - 1)
     counted = np.bincount((of * SLICES + part)[is_real], minlength=n * SLICES)
     return counted.reshape(n, SLICES).astype(np.int64)
-
-
-def of_range(index: GroupIndex, ranged: GroupIndex) -> GroupIndex:
-    """Return an index with the rebalances and the downtime of another one of the same tables."""
-    names = (
-        *("covered_ms", "recent", "cause", "cause_share", "n_rebalances", "downtime_lower_s"),
-        *("downtime_s", "lags", "lag_over_time", "rebalances_ms"),
-    )
-    changed: dict[str, Any] = {name: getattr(ranged, name) for name in names}
-    return replace(index, **changed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
