@@ -255,7 +255,7 @@ class PollSession(GroupSession):
         if last_result is None:
             return None
         positions = self.adapter.positions(partitions)
-        found = self.adapter.processed(positions, self.adapter.first_in_flight(last_result))
+        found = self.processed(positions, self.adapter.first_in_flight(last_result))
         if self.in_flight.last_result is not last_result:
             return None
         return {tp: at for tp, at in found.items() if tp in set(partitions)}

@@ -44,11 +44,7 @@ from holdfast.members.clients.librdkafka.recreation import (
     serializes_calls,
 )
 from holdfast.members.runtime.member_log import NAME
-from holdfast.members.session.client_adapter import (
-    Callback,
-    StartOffsetsRequest,
-    limit_to_in_flight,
-)
+from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest
 from holdfast.members.session.session import GroupSession
 
 _log = logging.getLogger(NAME)
@@ -187,9 +183,6 @@ class LibrdkafkaAdapter:
             TopicPartition(*tp) for tp in sorted(self.client_assignment().intersection(partitions))
         ]
         return offsets_of(_Original.position(self.consumer, held)) if held else {}
-
-    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        return limit_to_in_flight(positions, in_flight)
 
     def first_in_flight(self, held: Any) -> Offsets:
         messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
