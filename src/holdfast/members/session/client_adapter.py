@@ -22,11 +22,6 @@ from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_tasks import Once
 
 
-def limit_to_in_flight(positions: Offsets, in_flight: Offsets) -> Offsets:
-    """Return positions, lowered to the first record in flight of each partition."""
-    return {tp: min(at, in_flight.get(tp, at)) for tp, at in positions.items()}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTraits:
     """What programs of a client expect of its member; ``docs/clients.md`` has a row for each."""
@@ -67,9 +62,6 @@ class ClientAdapter(Protocol):
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
         """Return the positions after delivered records; a partition may have none."""
-
-    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        """Return the offsets to commit while records from ``in_flight`` on are in flight."""
 
     def has_callback(self, call: ListenerCall) -> bool:
         """Whether the application has a callback for ``call``.

@@ -250,7 +250,7 @@ class PollSession(GroupSession):
         if held is None:
             return None
         positions = self.adapter.positions(partitions)
-        found = self.adapter.processed(positions, self.adapter.first_in_flight(held))
+        found = self.processed(positions, self.adapter.first_in_flight(held))
         if self.in_flight.last is not held:
             return None
         return {tp: at for tp, at in found.items() if tp in set(partitions)}

@@ -101,9 +101,11 @@ class GroupSession:
         if lost := self.subscription_state.unrecorded():
             self.subscription_state.record_lost(self.adapter.positions(lost))
         positions = self.adapter.positions(self.subscription_state.active())
-        self.subscription_state.record_positions(
-            positions, self.adapter.processed(positions, in_flight)
-        )
+        self.subscription_state.record_positions(positions, self.processed(positions, in_flight))
+
+    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
+        """Return the offsets to commit: ``positions``, lowered to the first records in flight."""
+        return {tp: min(at, in_flight.get(tp, at)) for tp, at in positions.items()}
 
     def should_report(self, resources: Collection[Resource]) -> bool:
         """Return whether to report an assignment, which may be empty, to the application."""

@@ -44,7 +44,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.members.session.async_session import AsyncSession
-from holdfast.members.session.client_adapter import Callback, limit_to_in_flight
+from holdfast.members.session.client_adapter import Callback
 from holdfast.members.session.subscription_state import SubscriptionState
 
 log = logging.getLogger(__name__)
@@ -91,9 +91,6 @@ class AiokafkaAdapter:
                 if state.has_valid_position:
                     found[tp] = OffsetToCommit(state.position)
         return found
-
-    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        return limit_to_in_flight(positions, in_flight)
 
     # Changes
 

@@ -83,10 +83,10 @@ class ConfluentAdapter(LibrdkafkaAdapter):
 
     # See holdfast.members.session.client_adapter.PollClientAdapter
 
-    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        if self._routed.stores:
-            return super().processed(positions, in_flight)
-        return dict(self.stored)
+    @property
+    def stored_to_commit(self) -> Offsets | None:
+        """The offsets that a commit commits; None for the positions, which librdkafka stores."""
+        return None if self._routed.stores else dict(self.stored)
 
     def drop(self, partitions: Collection[Resource]) -> None:
         super().drop(partitions)

@@ -25,6 +25,7 @@ from typing import Any
 from confluent_kafka import OFFSET_INVALID, KafkaError, Message, TopicPartition
 
 from holdfast.core.machine.codes import ErrorCode
+from holdfast.core.machine.shared_values import Offsets
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.confluent import errors
 from holdfast.members.clients.confluent.adapter import ConfluentAdapter
@@ -68,6 +69,11 @@ class ConfluentSession(PollSession):
         self._reported_missing: set[str] = set()
         self._subscribed: tuple[str, ...] = ()
         self._deleted_topics: list[str] = []  # topics of a pattern, still to be reported
+
+    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
+        """Return the offsets that the program has stored, or by default all that was delivered."""
+        stored = self.adapter.stored_to_commit
+        return super().processed(positions, in_flight) if stored is None else stored
 
     # Between two slices of a poll
 

@@ -40,11 +40,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.drop_in import translated
 from holdfast.members.runtime.application_calls import ApplicationCalls
-from holdfast.members.session.client_adapter import (
-    Callback,
-    StartOffsetsRequest,
-    limit_to_in_flight,
-)
+from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest
 from holdfast.members.session.session import GroupSession
 
 _MOMENT_S = 0.05
@@ -102,9 +98,6 @@ class SubscriptionAdapter:
     def positions(self, partitions: Collection[Resource]) -> Offsets:
         consumed = from_client_offsets(self._subscription.all_consumed_offsets())
         return {tp: at for tp, at in consumed.items() if tp in partitions}
-
-    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        return limit_to_in_flight(positions, in_flight)
 
     def first_in_flight(self, held: Any) -> Offsets:
         """Return the first records of lists, or the record of an iterator."""

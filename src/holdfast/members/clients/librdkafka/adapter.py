@@ -40,11 +40,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.librdkafka.recreation import STALLED, ClientRecreation, has_gate
 from holdfast.members.runtime.member_log import NAME
-from holdfast.members.session.client_adapter import (
-    Callback,
-    StartOffsetsRequest,
-    limit_to_in_flight,
-)
+from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest
 from holdfast.members.session.session import GroupSession
 
 _log = logging.getLogger(NAME)
@@ -181,9 +177,6 @@ class LibrdkafkaAdapter:
     def positions(self, partitions: Collection[Resource]) -> Offsets:
         held = [TopicPartition(*tp) for tp in sorted(self.fetched().intersection(partitions))]
         return offsets_of(_Original.position(self.consumer, held)) if held else {}
-
-    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        return limit_to_in_flight(positions, in_flight)
 
     def first_in_flight(self, held: Any) -> Offsets:
         messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
