@@ -29,8 +29,7 @@ from holdfast.core.names import (
     visible,
     visible_json,
 )
-from holdfast.fleet.report.drawing.document import asset
-from holdfast.fleet.report.drawing.markup import Markup, escape, name_of, tag
+from holdfast.fleet.report.drawing.markup import Markup, asset, escape, name_of, tag
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.metrics import METRICS, exposition
 from holdfast.fleet.tables.reading import read_tables

@@ -60,6 +60,11 @@ def assigned(tables, generation, role):
     return found
 
 
+def by_generation(tables, name):
+    """Rows of a table by generation."""
+    return {row["generation"]: row for row in tables.table(name).to_pylist()}
+
+
 def said_tasks(text):
     """{role: {(subtopology, partition)}} as StreamsGroupCommand prints the target of a member."""
     found = {}
@@ -119,14 +124,13 @@ def test_members_of_a_share_group_read_the_same_partitions(tables):
 
 def test_rebalances_of_a_share_group_count_readers(tables):
     rows = tables["share"].table("rebalances").to_pylist()
-    by_epoch = {row["generation"]: row for row in rows}
     pairs = {
         epoch: {
             (member, *tp)
             for member, tps in assigned(tables["share"], epoch, "shared").items()
             for tp in tps
         }
-        for epoch in by_epoch
+        for epoch in by_generation(tables["share"], "rebalances")
     }
     for before, row in pairwise(rows):
         old, new = pairs[before["generation"]], pairs[row["generation"]]
@@ -270,7 +274,7 @@ def test_connectors_and_tasks_of_a_connect_group(tables):
 
 def test_rebalances_of_a_connect_group(tables):
     found = tables["connect"]
-    rows = {row["generation"]: row for row in found.table("rebalances").to_pylist()}
+    rows = by_generation(found, "rebalances")
     causes = [rows[g]["cause"] for g in range(1, 12)]
     assert causes == [
         "join",
@@ -461,7 +465,7 @@ def test_what_is_not_read_is_named():
 
 
 def test_resources_of_captured_workers_are_those_that_they_held(tables):
-    rows = {row["generation"]: row for row in tables["worker"].table("generations").to_pylist()}
+    rows = by_generation(tables["worker"], "generations")
     for moment in kind("worker").moments:
         said, row = moment["admin"], rows[moment["generation"]]
         assert (row["protocol_type"], row["protocol"], row["state"]) == (
@@ -501,7 +505,7 @@ def test_what_captured_workers_could_not_do_is_what_they_said(tmp_path):
 
 
 def test_rebalances_of_captured_workers(tables):
-    rows = {row["generation"]: row for row in tables["worker"].table("rebalances").to_pylist()}
+    rows = by_generation(tables["worker"], "rebalances")
     causes = [rows[number]["cause"] for number in range(1, 8)]
     assert causes == [
         "join",
@@ -511,10 +515,8 @@ def test_rebalances_of_captured_workers(tables):
     ]
     assert [rows[number]["n_moved_through_gap"] for number in (3, 5, 7)] == [4, 2, 2]
     assert all(rows[number]["cooperative"] for number in range(1, 11))
-    delays = {
-        r["generation"]: r["delay_ms"] for r in tables["worker"].table("generations").to_pylist()
-    }
-    assert delays[6] == 5_000 and delays[7] is None
+    rounds = by_generation(tables["worker"], "generations")
+    assert rounds[6]["delay_ms"] == 5_000 and rounds[7]["delay_ms"] is None
     gaps = tables["worker"].table("ownership_gaps").to_pylist()
     assert {row["basis"] for row in gaps} == {"unowned"}
     waited = [row["gap_lower_seconds"] for row in gaps if row["generation"] == 7]

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from holdfast.fleet.analysis.group.lag_over_time import MOST_TOPICS
-from holdfast.fleet.report.drawing.document import asset
+from holdfast.fleet.report.drawing.markup import asset
 from holdfast.fleet.report.drawing.payload import COLOURS, HUES
 
 MACHADO = {

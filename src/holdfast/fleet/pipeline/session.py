@@ -320,7 +320,7 @@ def _deepest(text: str) -> str:
     return causes[-1].removeprefix("Caused by: ") if causes else first
 
 
-LOGGERS: Final = ("", "py4j.clientserver", "py4j.java_gateway")
+LOGGERS: Final = ("", *CALL_LOGS)
 """Loggers of py4j that report failed calls; a filter on a logger does not reach its children."""
 
 

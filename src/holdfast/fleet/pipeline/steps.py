@@ -104,8 +104,8 @@ class Step:
 def run(session: Session, step: Step, on_spark: Callable[[], Step] | None = None) -> pa.Table:
     """Run a step where it costs less; call the session only if that is Spark.
 
-    ``on_spark`` makes the step that runs on Spark, if the tasks of ``step`` need this process. A
-    SourceError: Spark could not read the rows.
+    ``on_spark`` makes the step that runs on Spark, if the tasks of ``step`` need this process.
+    Raises SourceError if Spark could not read the rows.
     """
     rows = [one.rows for one in step.inputs]
     if session is None or (

@@ -446,7 +446,6 @@ def _announced_delay(rows: GroupRows) -> int:
 
     The round after a departure has the whole delay, later ones its rest, so the longest one
     counts. If every partition has an owner, Design III only paces its moves.
-    longest one counts. Where everything has an owner, Design III only paces its moves.
     """
     longest, most = -1, 0
     for row in rows.generations:

@@ -37,17 +37,25 @@ from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.group.rebuilding import CommitTimes
 from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.drawing.charts import charts
-from holdfast.fleet.report.drawing.document import (
+from holdfast.fleet.report.drawing.group_sections import (
+    members_section,
+    name_now,
+    partitions_section,
+    readers_section,
+    state_section,
+)
+from holdfast.fleet.report.drawing.markup import (
     HtmlPage,
+    Markup,
     asset,
     document,
+    join,
     lean,
+    name_of,
     script_of,
     shown_script,
+    tag,
 )
-from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
-from holdfast.fleet.report.drawing.now_section import members_section, name_now, state_section
-from holdfast.fleet.report.drawing.partitions_section import partitions_section, readers_section
 from holdfast.fleet.report.drawing.payload import COLOURS, group_payload, pack_text, pack_values
 from holdfast.fleet.report.drawing.policies import policy_section
 from holdfast.fleet.report.drawing.sections import (

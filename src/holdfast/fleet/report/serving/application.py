@@ -5,7 +5,7 @@ address the header must name this computer. ``/health`` and ``/ready`` are for p
 nothing of the tables, and need no token. With a token, every other request needs it: as
 ``Authorization: Bearer``, or as the cookie that the address with the token sets; the token does
 not stay in the address. An answer may not be cached, framed, or read by a page of another origin.
-A page has a strict policy of its own (:mod:`holdfast.fleet.report.drawing.document`).
+A page has a strict policy of its own (:mod:`holdfast.fleet.report.drawing.markup`).
 
 **Strategy.** Werkzeug parses requests, routes them and writes headers; pages come from the code of
 the report. The data were read before (:mod:`holdfast.fleet.report.serving.served_fleet`), so a
@@ -37,7 +37,7 @@ from werkzeug.wrappers import Request, Response
 
 from holdfast.core.names import visible
 from holdfast.errors import ConfigError
-from holdfast.fleet.report.drawing.document import HtmlPage
+from holdfast.fleet.report.drawing.markup import HtmlPage
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving import api
 from holdfast.fleet.report.serving.group_index import SEVERITIES, SORTS, IndexView

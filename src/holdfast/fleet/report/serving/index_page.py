@@ -21,14 +21,17 @@ from holdfast.fleet.analysis.findings.finding import RULES, count
 from holdfast.fleet.analysis.group.live import LiveGroups
 from holdfast.fleet.analysis.spans import NONE, span
 from holdfast.fleet.report.drawing.charts import charts
-from holdfast.fleet.report.drawing.document import (
+from holdfast.fleet.report.drawing.group_sections import name_now
+from holdfast.fleet.report.drawing.markup import (
     HtmlPage,
+    Markup,
     document,
+    join,
+    name_of,
     script_of,
     shown_script,
+    tag,
 )
-from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
-from holdfast.fleet.report.drawing.now_section import name_now
 from holdfast.fleet.report.drawing.sections import (
     Figure,
     all_columns,
@@ -54,9 +57,8 @@ from holdfast.fleet.report.serving.group_index import (
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
-from holdfast.fleet.report.serving.ranges import FleetView
+from holdfast.fleet.report.serving.ranges import FleetView, ServedTables
 from holdfast.fleet.report.serving.served_fleet import ServedState
-from holdfast.fleet.report.serving.served_tables import ServedTables
 from holdfast.fleet.report.serving.time_range import RANGES
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 

@@ -40,8 +40,7 @@ from holdfast.fleet.report.serving.live import (
     LiveQuery,
     of_records,
 )
-from holdfast.fleet.report.serving.ranges import FleetRanges
-from holdfast.fleet.report.serving.served_tables import ServedTables
+from holdfast.fleet.report.serving.ranges import FleetRanges, ServedTables
 from holdfast.fleet.report.serving.updater_state import UpdaterState
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
