@@ -254,24 +254,26 @@ print(heard())
     assert "Exception ignored" in done.err
 
 
-CHILD = """
+N_SIGNALS = 40
+CHILD = f"""
+import faulthandler
 from holdfast.cli.demo.children import watch
-stop = watch()
-print("up", flush=True)
-while not stop.wait(0):
-    pass
+faulthandler.dump_traceback_later(60, exit=True)
+for _ in range({N_SIGNALS}):
+    stop = watch()
+    print("up", flush=True)
+    while not stop.wait(0):
+        pass
 """
 
 
 def test_a_signal_may_come_while_the_process_looks_for_it() -> None:
-    for _ in range(8):
-        with subprocess.Popen(
-            [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-        ) as process:
-            assert process.stdout is not None
+    with subprocess.Popen(
+        [sys.executable, "-c", CHILD], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        for _ in range(N_SIGNALS):
             assert process.stdout.readline() == b"up\n"
+            time.sleep(0.01)  # it looks by then
             process.terminate()
-            try:
-                assert process.wait(20) == 0
-            finally:
-                process.kill()
+        assert process.wait() == 0
