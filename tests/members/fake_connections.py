@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from types import SimpleNamespace as Answer
 
 from tests.members.configured import settings_of
 
@@ -30,3 +31,24 @@ class FakeConnections:
         except Exception as error:
             done.set_exception(error)
         return done
+
+
+class GroupBrokers(FakeConnections):
+    """Two brokers with groups of (kind, node) or (kind, node, state), and what they are asked."""
+
+    def __init__(self, groups):
+        self.connections, self.groups, self.asked = self, groups, []
+
+    async def send(self, request, node=None):
+        name = type(request).__name__.removesuffix("Request")
+        if name == "Metadata":
+            return Answer(brokers=[Answer(node_id=1), Answer(node_id=2)])
+        return self.answered(name, node, request)
+
+    def listed(self, node):
+        listed = [
+            Answer(group_id=group, group_type=kind, group_state="".join(state))
+            for group, (kind, at, *state) in self.groups.items()
+            if at == node
+        ]
+        return Answer(error_code=0, groups=listed)

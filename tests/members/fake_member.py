@@ -26,7 +26,7 @@ from holdfast.members.config.arguments import TopicPartition
 from holdfast.members.config.policy import assignors_of
 from holdfast.members.metrics import Counters
 from holdfast.members.runtime.member_log import MemberSnapshot
-from holdfast.members.session.client_adapter import ClientTraits, InFlight, limit_to_in_flight
+from holdfast.members.session.client_adapter import ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
 
@@ -298,7 +298,7 @@ class FakeAdapter:
     def stop_delivery(self, partitions):
         self.calls.append(("stop_delivery", sorted(partitions)))
 
-    def drop(self, partitions):
+    def stop_fetching(self, partitions):
         if partitions:
             self.calls.append(("drop", sorted(partitions)))
         for tp in partitions:
@@ -306,9 +306,6 @@ class FakeAdapter:
 
     def positions(self, partitions):
         return {tp: OffsetToCommit(self.at[tp]) for tp in partitions if tp in self.at}
-
-    def processed(self, positions, in_flight):
-        return limit_to_in_flight(positions, in_flight)
 
     def raise_error(self):
         """No partition fails here."""
@@ -333,7 +330,7 @@ class FakeAdapter:
 
         return callback(noted, callback.in_order())
 
-    def assigned(self, callback, *, should_report):
+    def apply_assignment(self, callback, *, should_report):
         error = self.notify(callback) if should_report else None
         stands = self.session.request_committed(callback.resources).result()
         self.session.subscription_state.start_at_committed(stands)

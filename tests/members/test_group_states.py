@@ -9,7 +9,7 @@ from types import SimpleNamespace as Answer
 
 import kafka.errors
 import pytest
-from tests.members.fake_connections import FakeConnections
+from tests.members.fake_connections import GroupBrokers
 
 from holdfast.cli.live_groups import GroupStatePoller
 from holdfast.cluster import groups as group_questions
@@ -22,32 +22,19 @@ NOT_COORDINATOR, GROUP_AUTHORIZATION_FAILED, GROUP_ID_NOT_FOUND = 16, 30, 69
 OWNED = encode_assignment(AssignmentMessage(partitions=(("t", (0, 2)),)))
 
 
-class Brokers(FakeConnections):
-    """Two brokers with groups of (kind, node, state), and what each group answers."""
+class Brokers(GroupBrokers):
+    """Brokers with states of groups, and what each group answers."""
 
     def __init__(self, groups, *, codes=None, unreachable=(), answers=None):
-        self.connections = self
-        self.groups, self.codes = groups, codes or {}
-        self.unreachable, self.answers = set(unreachable), answers
-        self.asked = []
+        super().__init__(groups)
+        self.codes, self.unreachable, self.answers = codes or {}, set(unreachable), answers
 
-    async def again(self, attempt, most_s=None):
-        return await attempt()
-
-    async def send(self, request, node=None):
-        name = type(request).__name__.removesuffix("Request")
-        if name == "Metadata":
-            return Answer(brokers=[Answer(node_id=1), Answer(node_id=2)])
+    def answered(self, name, node, request):
         if node in self.unreachable:
             raise kafka.errors.KafkaConnectionError(f"node {node} is away")
         if name == "ListGroups":
             self.asked.append((name, node, None))
-            listed = [
-                Answer(group_id=group, group_type=kind, group_state=state)
-                for group, (kind, at, state) in self.groups.items()
-                if at == node
-            ]
-            return Answer(error_code=0, groups=listed)
+            return self.listed(node)
         names = list(request.groups if name == "DescribeGroups" else request.group_ids)
         self.asked.append((name, node, names))
         return Answer(groups=[self.described(group, name) for group in names])

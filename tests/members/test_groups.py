@@ -7,7 +7,7 @@ from types import SimpleNamespace as Answer
 import kafka.errors
 import pytest
 from kafka.protocol.broker_version_data import BrokerVersionData
-from tests.members.fake_connections import FakeConnections
+from tests.members.fake_connections import GroupBrokers
 
 from holdfast.cluster.group_messages import request_class
 from holdfast.cluster.groups import DESCRIBED, GroupQuestions, GroupType, Position
@@ -23,27 +23,16 @@ from holdfast.errors import RemoteProtocolError
 NOT_COORDINATOR, GROUP_ID_NOT_FOUND, GROUP_AUTHORIZATION_FAILED = 16, 69, 30
 
 
-class Brokers(FakeConnections):
-    """Two brokers, the groups of each, and scripted answers."""
+class Brokers(GroupBrokers):
+    """Brokers with scripted answers."""
 
-    def __init__(self, groups, answers, *, fetch_version=9):
-        self.connections = self
-        self.groups = groups
+    def __init__(self, groups, answers):
+        super().__init__(groups)
         self.answers = answers
-        self.fetch_version = fetch_version
-        self.asked = []
 
-    async def send(self, request, node=None):
-        name = type(request).__name__.removesuffix("Request")
-        if name == "Metadata":
-            return Answer(brokers=[Answer(node_id=1), Answer(node_id=2)])
+    def answered(self, name, node, request):
         if name == "ListGroups":
-            listed = [
-                Answer(group_id=group, group_type=kind)
-                for group, (kind, at) in self.groups.items()
-                if at == node
-            ]
-            return Answer(error_code=0, groups=listed)
+            return self.listed(node)
         self.asked.append((name, node))
         return self.answers(name, node, request)
 

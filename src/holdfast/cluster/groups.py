@@ -14,7 +14,7 @@ References: KIP-709 (commits of many groups), KIP-848, KIP-932, KIP-1071, KIP-12
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self, TypeVar
@@ -160,18 +160,18 @@ class GroupQuestions:
         return sorted(found)
 
     @on_io_thread
-    async def commits(self, groups: Sequence[str]) -> list[Position]:
+    async def commits(self, groups: Collection[str]) -> list[Position]:
         """Return the commits of ``groups``; not for share groups."""
         return await self._query_each(groups, partial(_fetch, self.connections))
 
     @on_io_thread
-    async def share_starts(self, groups: Sequence[str]) -> list[Position]:
+    async def share_starts(self, groups: Collection[str]) -> list[Position]:
         """Return the start offsets of the share groups ``groups``."""
         return await self._query_each(groups, partial(_share_starts, self.connections))
 
     async def _query_each(
         self,
-        groups: Sequence[str],
+        groups: Collection[str],
         ask: Callable[[int, list[str], _Failures], Coroutine[Any, Any, list[_T]]],
     ) -> list[_T]:
         """Query each coordinator about its own groups; list all groups again before a retry.

@@ -81,7 +81,9 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
         by_kind: dict[GroupType, list[str]] = {}
         for group in sorted(chosen):
             by_kind.setdefault(questions.listed[group].kind, []).append(group)
-        positions = _positions(send, questions, by_kind)
+        shared = by_kind.get(GroupType.SHARE, [])
+        commits, starts = _positions(send, questions, {*chosen}.difference(shared), shared)
+        positions = [*commits, *starts]
         readers: list[GroupReader] = []
         for kind, groups in by_kind.items():
             readers += _readers(send, questions, kind, groups)
@@ -97,7 +99,7 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
     return GroupsNow(
         positions=positions,
         readers=readers,
-        share_groups=frozenset(by_kind.get(GroupType.SHARE, ())),
+        share_groups=frozenset(shared),
         offsets=offsets,
         taken_at_us=taken_at_us,
         unread=unread,
@@ -109,16 +111,15 @@ def groups_now(cluster: LiveCluster, choose: Choose) -> GroupsNow | None:
 
 
 def _positions(
-    send: SendRequest, questions: GroupQuestions, by_kind: dict[GroupType, list[str]]
-) -> list[Position]:
-    shared = by_kind.get(GroupType.SHARE, [])
-    others = [g for kind, groups in by_kind.items() if kind is not GroupType.SHARE for g in groups]
-    found: list[Position] = []
+    send: SendRequest, questions: GroupQuestions, others: Collection[str], shared: Collection[str]
+) -> tuple[list[Position], list[Position]]:
+    """Return the commits of groups, and the start offsets of share groups."""
+    commits, starts = list[Position](), list[Position]()
     if others:
-        found += send("OffsetFetch", lambda _: questions.commits(others))
+        commits = send("OffsetFetch", lambda _: questions.commits(others))
     if shared:
-        found += send("DescribeShareGroupOffsets", lambda _: questions.share_starts(shared))
-    return found
+        starts = send("DescribeShareGroupOffsets", lambda _: questions.share_starts(shared))
+    return commits, starts
 
 
 def _readers(
@@ -198,16 +199,12 @@ def polled_groups(
         questions = _listed(send)
         seen = _states(send, questions, choose, lambda _: True, known)
         names = [name for name, one in seen.groups.items() if one.kind is not GroupType.SHARE]
+        positions, starts = _positions(send, questions, names, seen.groups.keys() - {*names})
         commits: dict[str, dict[tuple[str, int], int]] = {name: {} for name in names}
-        positions = send("OffsetFetch", lambda _: questions.commits(names)) if names else []
         for one in positions:
             commits[one.group][one.topic, one.partition] = one.offset
-        for name in questions.refused:  # unknown, and not without commits
-            commits.pop(name, None)
-        shared = sorted(seen.groups.keys() - {*names})
-        starts: list[Position] = []
-        if shared:
-            starts = send("DescribeShareGroupOffsets", lambda _: questions.share_starts(shared))
+        for name in questions.refused.keys() & commits.keys():  # unknown, not without commits
+            del commits[name]
     refused = {name: one.refused for name, one in seen.groups.items() if one.refused}
     return PolledGroups(
         seen=seen, commits=commits, share_starts=starts, refused={**questions.refused, **refused}

@@ -22,11 +22,6 @@ from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_tasks import Once
 
 
-def limit_to_in_flight(positions: Offsets, in_flight: Offsets) -> Offsets:
-    """Return positions, lowered to the first record in flight of each partition."""
-    return {tp: min(at, in_flight.get(tp, at)) for tp, at in positions.items()}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClientTraits:
     """What programs of a client expect of its member; ``docs/clients.md`` has a row for each."""
@@ -62,14 +57,11 @@ class ClientAdapter(Protocol):
     def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
         """Stop delivery of ``partitions``; their positions can still be read."""
 
-    def drop(self, partitions: Collection[Resource]) -> None:
+    def stop_fetching(self, partitions: Collection[Resource]) -> None:
         """Stop fetching ``partitions``, and forget them."""
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
         """Return the positions after delivered records; a partition may have none."""
-
-    def processed(self, positions: Offsets, in_flight: Offsets) -> Offsets:
-        """Return the offsets to commit while records from ``in_flight`` on are in flight."""
 
     def has_callback(self, call: ListenerCall) -> bool:
         """Whether the application has a callback for ``call``.
@@ -91,7 +83,7 @@ class PollClientAdapter(ClientAdapter, Protocol):
     def notify(self, callback: Callback) -> BaseException | None:
         """Run the callback of a revocation or a loss, if any; return its error."""
 
-    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         """Begin to fetch what was assigned, and run the callback if it ``should_report``."""
 
 
@@ -109,21 +101,21 @@ class InFlight:
     call fetched and did not return, because the close had begun, and records that another living
     thread polled.
 
-    One attribute is written when a call begins and when it ends. It keeps the returned object as it
-    is: no record is inspected.
+    ``last_result`` is None inside a call, and :data:`NOTHING` after a call without a record. It is
+    the returned object itself: no record is inspected.
     """
 
-    __slots__ = ("caller", "is_seen", "last")
+    __slots__ = ("caller", "last_result", "may_count_as_processed")
 
     def __init__(self) -> None:
-        self.last: Any = NOTHING  # the result of the last call; None inside a call
+        self.last_result: Any = NOTHING
         self.caller = threading.get_ident()  # 0 where calls of one task come from any thread
-        self.is_seen = True  # the application got the result, and may have processed it
+        self.may_count_as_processed = True  # False: not even when the member leaves
 
     def may_be_processed(self) -> bool:
         """Return whether a member that leaves on this thread may count the records as processed."""
         is_mine = self.caller in (0, threading.get_ident())
-        return self.is_seen and (is_mine or self.caller not in _alive())
+        return self.may_count_as_processed and (is_mine or self.caller not in _alive())
 
 
 def _alive() -> set[int | None]:
