@@ -1,10 +1,11 @@
-"""Runs the command line in this process, as a shell would see it."""
+"""Runs the command line in this process, as a shell would see it; other programs to their end."""
 
 from __future__ import annotations
 
 import io
 import json
 import os
+import subprocess
 import sys
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
@@ -31,7 +32,7 @@ class Done(NamedTuple):
     err: str
 
     def passed(self) -> Done:
-        assert self.code == 0, self.err
+        assert self.code == 0, self.err or self.out
         return self
 
     def document(self) -> dict[str, Any]:
@@ -60,6 +61,27 @@ def run(*arguments: Any, width: int = 100, stdin: bytes | None = None) -> Done:
         os.environ.clear()
         os.environ.update(before)
     return Done(code=int(code), out=out.getvalue(), err=err.getvalue())
+
+
+def run_program(
+    *command: Any, stdin: str | None = None, cwd: Path | None = None, **environment: str
+) -> Done:
+    """Run a program in a process of its own to its end."""
+    done = subprocess.run(
+        [str(word) for word in command],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=cwd,
+        env={**os.environ, **environment},
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def run_python(*words: Any, stdin: str | None = None, cwd: Path | None = None, **env: str) -> Done:
+    """Run this Python in a process of its own to its end."""
+    return run_program(sys.executable, *words, stdin=stdin, cwd=cwd, **env)
 
 
 def write_tables(tables: dict[str, Any], folder: Path, **notes: Any) -> Path:

@@ -26,7 +26,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
-from tests.cli.running import run, write_tables
+from tests.cli.running import run, run_program, run_python, write_tables
 from tests.live.waiting import until
 from tests.report.fleet import rolling_bounce, tables
 from tools.site.pages import PUBLIC
@@ -231,19 +231,9 @@ def test_verbose_shows_logs_wherever_it_stands(
 
 
 def test_python_m_and_completion_work_as_a_shell_would() -> None:
-    def shell(*command: str, **environment: str) -> str:
-        done = subprocess.run(
-            [sys.executable, *command],
-            capture_output=True,
-            text=True,
-            check=True,
-            env={**os.environ, **environment},
-        )
-        return done.stdout
-
-    assert shell("-m", "holdfast", "--version").startswith("holdfast 0.")
+    assert run_python("-m", "holdfast", "--version").passed().out.startswith("holdfast 0.")
     asked = {"_HOLDFAST_COMPLETE": "bash_complete", "COMP_WORDS": "holdfast doc", "COMP_CWORD": "1"}
-    assert shell("-m", "holdfast", **asked).split() == ["plain,doctor"]
+    assert run_python("-m", "holdfast", **asked).passed().out.split() == ["plain,doctor"]
 
 
 def test_no_command_prints_help_and_ends_with_2() -> None:
@@ -441,10 +431,8 @@ def test_a_reader_that_has_seen_enough_is_no_finding(fmt: str) -> None:
 def test_streams_that_the_caller_closed(closed: str, code: int, words: str) -> None:
     command = f"exec {sys.executable} -m holdfast"
     command += " explain HF104" if code == 0 else " assign -"
-    done = subprocess.run(
-        ["bash", "-c", f"{command} {closed}"], input="", capture_output=True, text=True, check=False
-    )
-    assert (done.returncode, words in done.stderr) == (code, True), done.stderr
+    done = run_program("bash", "-c", f"{command} {closed}", stdin="")
+    assert (done.code, words in done.err) == (code, True), done.err
 
 
 @pytest.mark.parametrize("fmt", ["table", "json", "csv"])
@@ -465,8 +453,8 @@ def test_commands_run_in_a_folder_that_is_gone(tmp_path: Path) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     command = f"cd {gone} && rmdir {gone} && exec {sys.executable} -P -m holdfast explain HF104"
-    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    done = run_program("bash", "-c", command)
+    assert (done.code, done.err) == (0, "")
 
 
 def test_every_extra_that_a_command_may_miss_is_one_of_the_package() -> None:
@@ -497,8 +485,7 @@ def test_a_missing_extra_is_named_by_every_public_module() -> None:
         "    try:\n        exec(code)\n        print()\n"
         "    except ImportError as error:\n        print(error)\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    told = done.stdout.splitlines()
+    told = run_python("-c", code).passed().out.splitlines()
     wanted = [extra for _, extra in OF_AN_EXTRA + WITH_NUMPY_ALONE]
     named = [re.findall(r"pip install 'kafka-holdfast\[(\w+)\]'$", line) for line in told]
     assert named == [[extra] if extra else [] for extra in wanted], told
@@ -735,15 +722,8 @@ def test_a_call_imports_what_it_needs_and_nothing_heavy(
         "finally: print(*sys.modules)"
     )
     (tmp_path / "holdfast.toml").write_text("[defaults]\nquiet = true\n")
-    done = subprocess.run(
-        [sys.executable, "-c", code, *words],
-        input=SNAPSHOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=tmp_path,
-    )
-    modules = set(done.stdout.splitlines()[-1].split())
+    done = run_python("-c", code, *words, stdin=SNAPSHOT, cwd=tmp_path).passed()
+    modules = set(done.out.splitlines()[-1].split())
     assert "holdfast.cli.app" in modules
     assert not {name.split(".")[0] for name in modules} & (HEAVY | also)
     loaded = {m.rpartition(".")[2] for m in modules if m.startswith("holdfast.cli.commands.")}
@@ -753,13 +733,11 @@ def test_a_call_imports_what_it_needs_and_nothing_heavy(
 def test_an_older_click_is_refused_by_name_and_members_need_none():
     """A framework such as Faust holds Click down; its members are ours all the same."""
     old = "import sys, click; click.ParamType = type('ParamType', (), {})"
-    run_it = [sys.executable, "-c", f"{old}; import holdfast.cli.app"]
-    done = subprocess.run(run_it, capture_output=True, text=True, check=False)
+    done = run_python("-c", f"{old}; import holdfast.cli.app")
     said = "error: the holdfast command needs Click 8.5 or newer: pip install -U click\n"
-    assert (done.returncode, done.stderr) == (2, said)
+    assert (done.code, done.err) == (2, said)
     members = "import holdfast.aiokafka, holdfast.confluent, holdfast.kafka, sys"
-    none = [sys.executable, "-c", f"import sys; sys.modules['click'] = None; {members}"]
-    assert subprocess.run(none, capture_output=True, check=False).returncode == 0
+    run_python("-c", f"import sys; sys.modules['click'] = None; {members}").passed()
 
 
 HOLDFAST = str(Path(sys.executable).with_name("holdfast"))
@@ -803,8 +781,6 @@ def test_a_file_that_can_take_only_a_part_is_an_error(environment, tmp_path):
     group = {"partitions": {"t": 2_000}, "members": [{"id": "C0", "topics": ["t"]}]}
     snapshot.write_text(json.dumps(group))
     command = f"ulimit -f 4; exec {HOLDFAST} assign {snapshot} --format csv > {target}"
-    done = subprocess.run(
-        ["bash", "-c", command], env=environment, stderr=subprocess.PIPE, check=False
-    )
-    assert done.returncode != 0
-    assert b"File too large" in done.stderr
+    done = run_program("bash", "-c", command, **environment)
+    assert done.code != 0
+    assert "File too large" in done.err

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from collections import defaultdict
 from itertools import count, pairwise
 from xml.etree import ElementTree
@@ -13,7 +10,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from tests.cli.running import run
+from tests.cli.running import run, run_python
 from tests.proof.rules import attached
 from tests.suites import further
 
@@ -94,17 +91,6 @@ def test_a_dump_has_the_records_of_one_policy(tmp_path):
     assert (done.code, "expected one --policy" in done.err) == (2, True)
 
 
-def in_a_process(hash_seed: str, *arguments: object) -> tuple[str, str]:
-    done = subprocess.run(
-        [sys.executable, "-m", "holdfast", *map(str, arguments)],
-        env={**os.environ, "PYTHONHASHSEED": hash_seed},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return done.stdout, done.stderr
-
-
 FLAPS = [
     {"at": f"{4 * i + away}s", "do": do, "slot": 1}
     for i in range(5)
@@ -118,7 +104,8 @@ def test_a_seed_replays_bit_for_bit_in_another_process(tmp_path):
 
     def played(hash_seed: str, seed: int) -> tuple[str, str]:
         words = ("--scenario", file, "--policy", "deferred", "--seed", seed, "--trace")
-        return in_a_process(hash_seed, "simulate", *words, *SMALL)
+        done = run_python("-m", "holdfast", "simulate", *words, *SMALL, PYTHONHASHSEED=hash_seed)
+        return done.passed().out, done.err
 
     first = played("1", 9)
     assert played("2", 9) == first

@@ -18,20 +18,11 @@ from types import SimpleNamespace
 
 import pytest
 from tests.cli.running import run as run_here
+from tests.cli.running import run_python
 
 MEMBERS, PARTITIONS = 2, 4
 MARK = "STARTED_BY_TEST"
 PROTOCOLS = {"simple": "cooperative-sticky", "deferred": "holdfast-deferred"}
-
-
-def holdfast(*arguments: str, timeout: float = 900) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "holdfast", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=timeout,
-        check=False,
-    )
 
 
 @contextmanager
@@ -258,9 +249,9 @@ x = Finalised()
 del x
 print(heard())
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "True\n"
-    assert "Exception ignored" in done.stderr
+    done = run_python("-c", code).passed()
+    assert done.out == "True\n"
+    assert "Exception ignored" in done.err
 
 
 CHILD = """

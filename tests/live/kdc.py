@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from tests.cli.running import run_program
 from tests.live.waiting import until
 
 REALM = "HOLDFAST.TEST"
@@ -44,8 +45,7 @@ class Kdc:
 
     def keys(self, principal: str) -> list[str | bytes]:
         """The keys of a principal: their bytes, and as hexadecimal."""
-        line = [tool("klist"), "-K", "-k", str(self.keytab(principal))]
-        shown = subprocess.run(line, capture_output=True, text=True, check=True).stdout
+        shown = run_program(tool("klist"), "-K", "-k", self.keytab(principal)).passed().out
         found = re.findall(r"\(0x([0-9a-f]{32,})\)", shown)
         assert found, shown
         return [*found, *map(bytes.fromhex, found)]
@@ -93,9 +93,7 @@ def running_kdc(folder: Path) -> Iterator[Kdc]:
     environment = {**os.environ, **kdc.environment}
 
     def done(*words: object) -> None:
-        line = [tool(str(words[0])), *map(str, words[1:])]
-        ended = subprocess.run(line, env=environment, capture_output=True, text=True, check=False)
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        run_program(tool(str(words[0])), *words[1:], **kdc.environment).passed()
 
     done("kdb5_util", "create", "-s", "-r", REALM, "-P", "of-the-database")
     for principal in (SERVER, USER):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import base64
 import gc
 import json
-import subprocess
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
@@ -24,6 +23,7 @@ from confluent_kafka.admin import (
     ResourceType,
 )
 from cryptography.hazmat.primitives import serialization
+from tests.cli.running import run_program
 from tests.live.crew import QUICK, admin_of, fresh
 from tests.token_server import AUDIENCE, ISSUER, write_keys
 
@@ -167,16 +167,14 @@ def pkcs8(server: trustme.LeafCert) -> bytes:
 
 def keytool(*words: object) -> None:
     """Run Java's keytool."""
-    line = [find_java().home / "bin" / "keytool", *words, "-noprompt"]
-    done = subprocess.run(list(map(str, line)), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    run_program(find_java().home / "bin" / "keytool", *words, "-noprompt").passed()
 
 
 def write_stores(ca: Path, client: Path, folder: Path, password: str) -> None:
     """Write ``ca.KIND`` and ``client.KIND``, of JKS and of PKCS12, from PEM."""
     key = folder / "client.PKCS12"
     line = ["openssl", "pkcs12", "-export", "-in", client, "-name", "client", "-out", key]
-    subprocess.run([*map(str, line), "-passout", f"pass:{password}"], check=True)
+    run_program(*line, "-passout", f"pass:{password}").passed()
     keytool(
         *("-importkeystore", "-srckeystore", key, "-srcstorepass", password),
         *("-destkeystore", folder / "client.JKS", "-deststoretype", "JKS"),

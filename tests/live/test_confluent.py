@@ -29,7 +29,7 @@ from tests.live.waiting import PATIENCE_SECONDS, until
 
 from holdfast.confluent import Consumer
 from holdfast.members.clients.confluent.state import ConsumerState
-from holdfast.members.clients.librdkafka.recreation import has_gate
+from holdfast.members.clients.librdkafka.recreation import serializes_calls
 
 pytestmark = pytest.mark.broker
 
@@ -346,7 +346,7 @@ QUESTIONS = {
 }
 
 
-@pytest.mark.skipif(not has_gate, reason="confluent-kafka's own calls wait since 2.16 only")
+@pytest.mark.skipif(not serializes_calls, reason="confluent-kafka's own calls wait since 2.16 only")
 @KINDS
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_a_question_waits_for_the_poll_of_another_thread(

@@ -60,14 +60,14 @@ def test_others_go_on_while_one_member_is_busy_with_its_batch(broker):
 
 def test_an_eager_sticky_member_does_not_fetch_again_what_comes_back_to_it(broker, monkeypatch):
     """KIP-54, "Motivation": its records wait in the buffers for the end of the round."""
-    began, fetched = ConsumerAdapter.began, []
+    began, fetched = ConsumerAdapter.use_start_offsets, []
 
     def note(adapter, places):
         given = began(adapter, places)
         fetched.extend(adapter for _ in given)
         return given
 
-    monkeypatch.setattr(ConsumerAdapter, "began", note)
+    monkeypatch.setattr(ConsumerAdapter, "use_start_offsets", note)
     with ThreadGroup(broker.bootstrap, 4, 50, partition_assignment_strategy="sticky") as group:
         group.join()
         group.await_read()

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
+from tests.cli.running import run_python
 from tests.live.crew import Topic
 from tests.live.forking import CODE
 from tests.suites import further
@@ -17,10 +16,8 @@ pytestmark = pytest.mark.broker
 @pytest.mark.parametrize("client", further(["consumer", "confluent", "aiokafka", "kafka"]))
 def test_a_fork_says_where_its_member_lives_and_ends_without_touching_it(broker, client):
     topic = Topic(broker.bootstrap, 1, 5)
-    command = [sys.executable, "-m", "tests.live.forking", client, broker.bootstrap, topic.name]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    done = run_python("-m", "tests.live.forking", client, broker.bootstrap, topic.name).passed()
+    found = json.loads(done.out.splitlines()[-1])
     took_s = found["child"].pop("seconds")
     for call, error in found["child"].items():
         assert "this member runs in process" in error, (call, error)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 
 import pytest
+from tests.cli.running import run_python
 from tests.live.crew import Topic, fresh
 from tests.suites import further
 
@@ -20,9 +19,7 @@ CONNECTS = {"confluent": "holdfast-connect", "aiokafka": "holdfast-connect", "ka
 def test_kafka_python_and_numpy_are_loaded_beside_the_application(broker, client):
     topic, group = Topic(broker.bootstrap, 1, 1), fresh("loading")
     words = ["-m", "tests.live.loading_member", client, broker.bootstrap, topic.name, group]
-    done = subprocess.run([sys.executable, *words], capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    loaded_by = ast.literal_eval(done.stdout.splitlines()[-1])
+    loaded_by = ast.literal_eval(run_python(*words).passed().out.splitlines()[-1])
     assert loaded_by.pop("kafka") == CONNECTS[client]
     (planner,) = loaded_by.values()
     assert planner.startswith(f"holdfast-{group}-") and "-leader" in planner

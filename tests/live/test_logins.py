@@ -9,14 +9,13 @@ from __future__ import annotations
 import json
 import logging
 import re
-import subprocess
 import sys
 from contextlib import ExitStack
 from dataclasses import replace
 from itertools import product
 
 import pytest
-from tests.cli.running import run
+from tests.cli.running import run, run_program
 from tests.live.all_clients import DROP_INS
 from tests.live.clients import CLIENTS
 from tests.live.crew import Topic, fresh
@@ -184,9 +183,7 @@ def kafkas_tool(at, file):
     line += ["-XX:TieredStopAtLevel=1", "-cp", class_path()]
     line += ["org.apache.kafka.tools.consumer.group.ConsumerGroupCommand", "--list"]
     line += ["--bootstrap-server", at, "--command-config", file]
-    done = subprocess.run(list(map(str, line)), capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout.split()
+    return run_program(*line).passed().out.split()
 
 
 @pytest.mark.parametrize("way", further(WAYS, ["OIDC", "JKS"]))

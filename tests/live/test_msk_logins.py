@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.cli.running import run_python
 from tests.live.all_clients import DROP_INS
 from tests.live.crew import fresh
 from tests.live.logins import (
@@ -137,8 +136,7 @@ def test_every_command_logs_in(login, tmp_path):
 def test_sparks_reader_logs_in_for_a_region_that_only_the_file_names(login, tmp_path):
     file = written(tmp_path, OURS)
     with small_group(login.plain, group := fresh("group")):
-        line = [sys.executable, "-m", "holdfast", "history", "-b", login.at, "--engine", "spark"]
-        line += ["--command-config", str(file), "-o", str(tmp_path / "tables"), "--group", group]
-        done = subprocess.run(line, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    assert not login.shown_in(done.stdout + done.stderr)
+        line = ["-m", "holdfast", "history", "-b", login.at, "--engine", "spark"]
+        line += ["--command-config", file, "-o", tmp_path / "tables", "--group", group]
+        done = run_python(*line).passed()
+    assert not login.shown_in(done.out + done.err)

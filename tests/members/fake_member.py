@@ -298,7 +298,7 @@ class FakeAdapter:
     def stop_delivery(self, partitions):
         self.calls.append(("stop_delivery", sorted(partitions)))
 
-    def drop(self, partitions):
+    def stop_fetching(self, partitions):
         if partitions:
             self.calls.append(("drop", sorted(partitions)))
         for tp in partitions:
@@ -330,7 +330,7 @@ class FakeAdapter:
 
         return callback(noted, callback.in_order())
 
-    def assigned(self, callback, *, should_report):
+    def apply_assignment(self, callback, *, should_report):
         error = self.notify(callback) if should_report else None
         stands = self.session.request_committed(callback.resources).result()
         self.session.subscription_state.start_at_committed(stands)

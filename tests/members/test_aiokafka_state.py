@@ -58,7 +58,7 @@ def play(harness: Harness, *first: TopicPartition, pattern: str = "") -> None:
             subscriptions.subscribe_from_pattern({"t"})
         else:
             subscriptions.subscribe(topics={"t"})
-            subscriptions.take(first, SubscriptionState())
+            subscriptions.assign_more(first, SubscriptionState())
         subscriptions.fetcher = UnblockedFetcher(client, subscriptions, auto_offset_reset="latest")
         await turns()
         try:
@@ -83,7 +83,7 @@ def test_what_stays_keeps_flowing_while_nobody_says_where_a_gained_partition_beg
     async def harness(client, subscriptions, assignment):
         committed(assignment, A, 5)
         await turns()
-        subscriptions.take([B], SubscriptionState())
+        subscriptions.assign_more([B], SubscriptionState())
         await turns()
         assert assignment.requesting_committed() == [B]
         client.fetched.clear()
@@ -101,7 +101,7 @@ def test_what_stays_keeps_flowing_while_nobody_says_where_a_gained_partition_beg
 def test_all_that_is_gained_is_asked_for_in_one_question():
     async def harness(_, subscriptions, assignment):
         assert set(assignment.requesting_committed()) == {A, B}
-        subscriptions.take([C], SubscriptionState())
+        subscriptions.assign_more([C], SubscriptionState())
         await turns()
         assert set(assignment.requesting_committed()) == {A, B, C}
         assert len(assignment.state_value(A)._committed_futs) == 1, "each once"
@@ -133,7 +133,7 @@ def test_a_place_that_the_application_seeks_is_not_taken_back():
 def test_a_fetcher_waits_for_nothing_that_is_gone():
     async def harness(client, subscriptions, assignment):
         subscriptions.drop([A, B])  # the broker was killed, and the member lost everything
-        subscriptions.take([A], SubscriptionState())
+        subscriptions.assign_more([A], SubscriptionState())
         await turns()
         assert assignment.requesting_committed() == [A]
         committed(assignment, A, 7)
@@ -161,12 +161,12 @@ def test_a_fetcher_waits_on_where_an_assignment_is_gone_before_it_wakes():
     """A new topic of a pattern begins a subscription without one; aiokafka's fetcher ended."""
 
     async def harness(client, subscriptions, _):
-        subscriptions.take([A], SubscriptionState())
+        subscriptions.assign_more([A], SubscriptionState())
         subscriptions.subscribe_from_pattern({"t", "u"})
         await turns()
         assert not subscriptions.fetcher._fetch_task.done()
         assert client.fetched == []
-        subscriptions.take([A, B], SubscriptionState())
+        subscriptions.assign_more([A, B], SubscriptionState())
         await turns()
         committed(subscriptions.subscription.assignment, A, 3)
         committed(subscriptions.subscription.assignment, B, 4)

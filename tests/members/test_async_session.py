@@ -35,7 +35,7 @@ class LoopAdapter(FakeAdapter):
     def has_callback(self, call):
         return self.listener is not None
 
-    def assigned(self, partitions):
+    def apply_assignment(self, partitions):
         self.calls.append(("assign", sorted(partitions)))
 
     def begun(self, partitions):

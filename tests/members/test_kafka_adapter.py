@@ -119,7 +119,7 @@ def test_what_is_held_back_or_lost_is_not_handed_out_whatever_else_changes():
     harness.adapter.stop_delivery([B])
     assert harness.fetchable() == set()
     assert harness.positions() == {A: 5, B: 5}
-    harness.adapter.drop([A, B])
+    harness.adapter.stop_fetching([A, B])
     assert harness.assigned() == {("t", 2)}
 
 

@@ -447,7 +447,7 @@ def test_a_client_is_stalled_only_while_the_coordinator_answers_and_less_and_les
     assert not any(world.requests(detector, 50, answers=False))
     # The broker is back: librdkafka has some seconds to find it.
     assert not any(world.requests(detector, 3))
-    detector.end()  # a record came
+    detector.reset()  # a record came
     found = world.requests(detector, 4 + 8 + 16 + 32 + 64 + 64)
     assert [n for n, stalled in enumerate(found, 1) if stalled] == [4, 12, 28, 60, 124, 188]
 

@@ -37,10 +37,10 @@ class Harness:
 
     def poll(self, *records):
         """One call of the application, which gets these records; returns what a callback raised."""
-        self.in_flight.last = None
+        self.in_flight.last_result = None
         error = self.session.begin_poll()
         self.adapter.at |= {tp: offset + 1 for tp, offset in records}
-        self.in_flight.last = [Record(*one) for one in records] or NOTHING
+        self.in_flight.last_result = [Record(*one) for one in records] or NOTHING
         return error
 
     def assign(self, *tps, began=-1):
@@ -135,11 +135,11 @@ def test_an_error_of_a_callback_comes_out_of_the_call_and_stops_a_commit_as_wish
 def test_an_interrupted_task_is_done_again_and_its_callback_is_not(owning):
     owning.adapter.calls.clear()
     owning.call(ListenerCall.REVOKED, A)
-    drop, owning.adapter.drop = owning.adapter.drop, interrupted
+    stop_fetching, owning.adapter.stop_fetching = owning.adapter.stop_fetching, interrupted
     with pytest.raises(KeyboardInterrupt):
         owning.poll()
     assert owning.answers == [("assigned", None)]
-    owning.adapter.drop = drop
+    owning.adapter.stop_fetching = stop_fetching
     owning.poll()
     assert owning.adapter.calls == [("revoked", [A]), ("drop", [A])]
     assert owning.answers == [("assigned", None), ("revoked", None)]
@@ -200,7 +200,7 @@ def test_at_a_deadline_inside_a_call_the_call_itself_says_how_far_it_has_come():
     harness = Harness()
     harness.assign(A, began=0)
     harness.adapter.at[A] = 5
-    harness.in_flight.last = None
+    harness.in_flight.last_result = None
     harness.session.tasks.items.clear()
     harness.last_commit(A)
     until(lambda: harness.session.tasks.items, "an application task")

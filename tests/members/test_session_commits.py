@@ -245,7 +245,7 @@ def test_a_revocation_waits_for_the_commits_that_are_on_their_way(two):
     member, session = two
     order = []
     commit(session, {A: 10}).add_done_callback(lambda _: order.append("committed"))
-    session.in_flight.last = None  # inside a call
+    session.in_flight.last_result = None  # inside a call
     session.mark_pending_revocation((A,), lambda: order.append("drained"))
     comes_later = threading.Timer(0.05, answer, [member.coordinator.sent[0], 0])
     comes_later.start()
@@ -255,11 +255,11 @@ def test_a_revocation_waits_for_the_commits_that_are_on_their_way(two):
 
 
 def test_a_revocation_does_not_wait_for_ever(two, monkeypatch):
-    monkeypatch.setattr("holdfast.members.session.poll_session._OPEN_COMMITS_S", 0.01)
+    monkeypatch.setattr("holdfast.members.session.poll_session._PENDING_COMMITS_S", 0.01)
     _, session = two
     drained = threading.Event()
     commit(session, {A: 10})  # nobody answers
-    session.in_flight.last = None  # inside a call
+    session.in_flight.last_result = None  # inside a call
     session.mark_pending_revocation((A,), drained.set)
     session.begin_poll()
     assert drained.is_set()
@@ -272,7 +272,7 @@ def test_an_interrupted_commit_is_not_waited_for(member, session, monkeypatch):
     monkeypatch.setattr(member.coordinator, "commit", interrupt)
     with pytest.raises(KeyboardInterrupt):
         commit(session)
-    assert in_time(lambda: session.commits.wait_for_open(3600.0))
+    assert in_time(lambda: session.commits.wait_for_pending(3600.0))
 
 
 @pytest.mark.parametrize("attempt", ["first", "second", "nothing left"])

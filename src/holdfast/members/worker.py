@@ -20,9 +20,9 @@ end a worker.
 If a listener could not save state in time, or no callback reports a loss, an error is logged, and
 :meth:`Worker.close` raises it.
 
-**Strategy.** The session of :class:`holdfast.Consumer`, without records: a revocation ends the work
-(:class:`WorkerSession`). The group has protocol type ``holdfast``, so
-tools for consumer groups leave it alone.
+**Strategy.** :class:`WorkerSession` takes the steps that a consumer's session takes; a revocation
+ends work instead of the delivery of records. The group has protocol type ``holdfast``, so tools
+for consumer groups do not change it.
 
 References: Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous
 resources"; KIP-415 (Connect).

@@ -1,7 +1,7 @@
 """Keys of other clients' configurations: passed on, renamed, or refused with a reason.
 
 **Rules.** A configuration that runs a consumer of Java, librdkafka or kafka-python means the same
-here, or is refused before anything connects. A key of the data plane is passed on to it
+here, or is refused before anything connects. A key of the fetching client is passed on to it
 (:data:`PASSED`). Another spelling of a key means the same key (:data:`ALIASES`). A key with the
 member's fixed behaviour as value is accepted without effect (:data:`ONLY`); another value is
 refused with the reason, as are keys that cannot be honoured (:data:`REFUSED`). Any other key is
@@ -35,7 +35,7 @@ from holdfast.errors import ConfigError
 
 @dataclass(frozen=True, slots=True)
 class PassedKey:
-    """A key that is passed on to the data plane, with the data plane's default."""
+    """A key that is passed on to the client that fetches, with that client's default."""
 
     key: str
     parse: Callable[[object], object]  # raises ValueError for an invalid value
@@ -206,7 +206,7 @@ def is_known(key: str) -> bool:
 
 
 def checked(key: str, given: str, value: object) -> object | None:
-    """Return the value to pass on to the data plane, None for a key without effect.
+    """Return the value to pass on to the fetching client, None for a key without effect.
 
     ``key`` is in holdfast's spelling, and ``given`` as it was written.
 

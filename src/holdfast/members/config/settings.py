@@ -1,6 +1,6 @@
 """The configuration of a member: Kafka's keys, spelled exactly, and keys of ``holdfast.``.
 
-**Rules.** A key that is not in :data:`KEYS` is passed on to the data plane or refused, by
+**Rules.** A key that is not in :data:`KEYS` is passed on to the fetching client or refused, by
 :mod:`holdfast.members.config.client_keys`. A value is parsed once, here; other modules get typed
 values.
 

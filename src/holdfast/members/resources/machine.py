@@ -114,7 +114,7 @@ class ResourceMachine:
 
     @property
     def overdue(self) -> tuple[Resource, ...]:
-        """Resources that the worker does not own, but whose work has not ended."""
+        """Resources whose work has not ended, past its deadline or after a loss."""
         return tuple(self._left)
 
     def report(self, now_ms: int) -> tuple[FailedPartitions, ...]:
@@ -157,11 +157,11 @@ class ResourceMachine:
 
     def revoked(self, now_ms: int, resources: Iterable[Resource], token: int) -> Effects:
         """End the work on revoked ``resources``; the revocation ``token`` waits for it."""
-        return self._stop(now_ms, self._taken(resources), token=token)
+        return self._stop(now_ms, self._entries_of(resources), token=token)
 
     def lost(self, now_ms: int, resources: Iterable[Resource]) -> Effects:
         """End the work on lost ``resources``; nothing waits: another worker may have begun."""
-        entries = self._taken(resources)
+        entries = self._entries_of(resources)
         ending = tuple(e.attempt for e in entries if e.attempt and e.attempt.is_stopping)
         effects: Effects = [Lose(ending)] if ending else []
         for attempt in ending:
@@ -284,7 +284,7 @@ class ResourceMachine:
         n_starting = alive.count(ResourceStatus.STARTING) if self._ends else 0
         return max(1, len(alive) - n_starting + (n_starting > 0))
 
-    def _taken(self, resources: Iterable[Resource]) -> list[_OwnedResource]:
+    def _entries_of(self, resources: Iterable[Resource]) -> list[_OwnedResource]:
         return [self._entries[r] for r in resources if r in self._entries]
 
     def _leave(self, entry: _OwnedResource, now_ms: int) -> None:

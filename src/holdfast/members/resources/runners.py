@@ -211,7 +211,7 @@ class ListenerRunner:
             before.difference_update(call.attempts)
             if is_first:
                 self._begun.update(call.attempts)
-        error = self._raised(call.name, call.attempts)
+        error = self._call_callback(call.name, call.attempts)
         if is_first and error is None:
             for attempt in call.attempts:
                 self._started(attempt)
@@ -219,12 +219,12 @@ class ListenerRunner:
         if is_first:
             with self._lock:
                 self._begun.difference_update(call.attempts)
-            if (second := self._raised("on_revoked", call.attempts)) is not None:
+            if (second := self._call_callback("on_revoked", call.attempts)) is not None:
                 self._log.error("on_revoked raised after on_assigned had raised", exc_info=second)
         for attempt in call.attempts:
             self._ended(attempt, error)
 
-    def _raised(self, name: str, attempts: Sequence[Attempt]) -> BaseException | None:
+    def _call_callback(self, name: str, attempts: Sequence[Attempt]) -> BaseException | None:
         """Return the error of a callback, also an exit: the worker waits for it."""
         callback = self._callback(name)
         if callback is None or not attempts:

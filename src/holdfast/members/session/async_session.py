@@ -62,7 +62,7 @@ class AsyncSession(GroupSession):
 
     ``in_flight`` has the offset of the first record in flight of each partition; the client's calls
     write it. Besides a :class:`~holdfast.members.session.client_adapter.ClientAdapter`, ``adapter``
-    has ``stop_delivery``, ``assigned``, ``begun`` and the coroutine function ``notify``.
+    has ``stop_delivery``, ``apply_assignment``, ``begun`` and the coroutine function ``notify``.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class AsyncSession(GroupSession):
         self._jobs = ApplicationTasks()
         self._drains: list[_Drain] = []
         self._notifications: list[_Notification] = []
-        self._has_taken = False  # a revocation was reported, and no assignment since
+        self._revocation_reported = False  # a revocation was reported, and no assignment since
         self._is_over = False
 
     # The application, on the loop
@@ -228,7 +228,7 @@ class AsyncSession(GroupSession):
             self._notifications.append(notified)
         notified.task.add_done_callback(lambda _: self.do_due())
         if is_assigned:
-            self.adapter.assigned(callback.resources)
+            self.adapter.apply_assignment(callback.resources)
 
     def _end(self, notified: _Notification) -> None:
         """Finish a callback; safe to repeat after an interruption."""
@@ -244,7 +244,7 @@ class AsyncSession(GroupSession):
 
     def should_report(self, resources: Collection[Resource]) -> bool:
         """Return whether to report an assignment, which may be empty, to the application."""
-        return super().should_report(resources) or self._has_taken
+        return super().should_report(resources) or self._revocation_reported
 
     async def _run(self, notified: _Notification, *, should_report: bool) -> None:
         """Run a callback once; the second task of an interrupted job waits for its end."""
@@ -261,11 +261,14 @@ class AsyncSession(GroupSession):
         if not (self._traits.reports_full_assignment and self.is_cooperative):
             await self.adapter.notify(callback)
             return
-        has_taken, self._has_taken = self._has_taken, callback.call is not ListenerCall.ASSIGNED
-        if self._has_taken:
+        was_reported, self._revocation_reported = (
+            self._revocation_reported,
+            callback.call is not ListenerCall.ASSIGNED,
+        )
+        if self._revocation_reported:
             await self.adapter.notify(callback)
             return
-        if not has_taken:
+        if not was_reported:
             await self.adapter.notify(Callback(ListenerCall.REVOKED, ()))
         await self.adapter.notify(Callback(ListenerCall.ASSIGNED, self.subscription_state.active()))
 

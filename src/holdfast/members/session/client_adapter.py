@@ -57,7 +57,7 @@ class ClientAdapter(Protocol):
     def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
         """Stop delivery of ``partitions``; their positions can still be read."""
 
-    def drop(self, partitions: Collection[Resource]) -> None:
+    def stop_fetching(self, partitions: Collection[Resource]) -> None:
         """Stop fetching ``partitions``, and forget them."""
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
@@ -83,7 +83,7 @@ class PollClientAdapter(ClientAdapter, Protocol):
     def notify(self, callback: Callback) -> BaseException | None:
         """Run the callback of a revocation or a loss, if any; return its error."""
 
-    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         """Begin to fetch what was assigned, and run the callback if it ``should_report``."""
 
 
@@ -101,21 +101,21 @@ class InFlight:
     call fetched and did not return, because the close had begun, and records that another living
     thread polled.
 
-    One attribute is written when a call begins and when it ends. It keeps the returned object as it
-    is: no record is inspected.
+    ``last_result`` is None inside a call, and :data:`NOTHING` after a call without a record. It is
+    the returned object itself: no record is inspected.
     """
 
-    __slots__ = ("caller", "is_seen", "last")
+    __slots__ = ("caller", "last_result", "may_count_as_processed")
 
     def __init__(self) -> None:
-        self.last: Any = NOTHING  # the result of the last call; None inside a call
+        self.last_result: Any = NOTHING
         self.caller = threading.get_ident()  # 0 where calls of one task come from any thread
-        self.is_seen = True  # the application got the result, and may have processed it
+        self.may_count_as_processed = True  # False: not even when the member leaves
 
     def may_be_processed(self) -> bool:
         """Return whether a member that leaves on this thread may count the records as processed."""
         is_mine = self.caller in (0, threading.get_ident())
-        return self.is_seen and (is_mine or self.caller not in _alive())
+        return self.may_count_as_processed and (is_mine or self.caller not in _alive())
 
 
 def _alive() -> set[int | None]:

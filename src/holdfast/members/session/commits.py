@@ -1,4 +1,4 @@
-"""The commits of one member: one path, one retry rule.
+"""The commits of one member: one path, and one rule for what is sent again.
 
 **Rules.**
 
@@ -9,6 +9,7 @@
   until its timeout (:func:`holdfast.core.machine.codes.commits_again`). Each attempt is checked
   again, and omits the partitions of a later commit: a commit never moves an offset back.
 - The commit of a revocation is the last one of its partitions: no earlier one is sent after it.
+  :meth:`Commits.commit_revoked` sends it once; the machine orders it again until a deadline.
 - The member is notified of a refusal before the caller, so the loss has happened when the error
   comes.
 
@@ -98,7 +99,7 @@ class Commits:
         self._on_last_commit = on_last_commit
         self.order = threading.RLock()
         self._newest: dict[Resource, _SentCommit | None] = {}  # latest commit of the partition
-        self._open: set[SignalSafeFuture[None]] = set()
+        self._pending: set[SignalSafeFuture[None]] = set()
 
     @property
     def _runtime(self) -> MemberRuntime:
@@ -131,12 +132,12 @@ class Commits:
             with self.order:
                 snapshot = self._checked(commit, offsets)
                 self._newest.update(dict.fromkeys(offsets, commit))
-                self._open.add(commit.done)
-                commit.done.add_done_callback(self._open.discard)
+                self._pending.add(commit.done)
+                commit.done.add_done_callback(self._pending.discard)
                 on_sent = self._send(commit, snapshot)
             on_sent()
         except BaseException:  # maybe an interruption: then no caller waits for the answer
-            self._open.discard(commit.done)
+            self._pending.discard(commit.done)
             raise
         return commit.done
 
@@ -148,10 +149,10 @@ class Commits:
         snapshot = member_thread.snapshot  # before the subscription state: see MemberThread
         lost = None
         if commit.origin is CommitOrigin.ALL:
-            lost = self.loss()
+            lost = self.take_loss()
         elif commit.origin is CommitOrigin.NAMED:
             refused = self._subscription_state.refused(snapshot.terms, offsets, self._begins())
-            self._subscription_state.take_unreported(refused)
+            self._subscription_state.mark_raised(refused)
             lost = loss_of(refused, self._subscription_state)
         if lost is not None:
             raise lost
@@ -159,11 +160,11 @@ class Commits:
             _check_owned(snapshot, offsets)
         return snapshot
 
-    def loss(self, partitions: Collection[Resource] | None = None) -> RemoteProtocolError | None:
-        """Return the error about records (of ``partitions``) that were lost uncommitted, if any."""
-        return loss_of(
-            self._subscription_state.take_unreported(partitions), self._subscription_state
-        )
+    def take_loss(
+        self, partitions: Collection[Resource] | None = None
+    ) -> RemoteProtocolError | None:
+        """Return the error about uncommitted records that were lost; mark it as raised."""
+        return loss_of(self._subscription_state.mark_raised(partitions), self._subscription_state)
 
     def _send(self, commit: _SentCommit, snapshot: MemberSnapshot) -> Callable[[], None]:
         """Send a commit; return what takes the answer, to be called outside :attr:`order`."""
@@ -179,8 +180,8 @@ class Commits:
         if not offsets:
             return lambda: commit.done.set_result(None)
         who = snapshot.identity
-        origin = self._runtime.coordinator.commit(offsets, who)
-        return lambda: origin.add_done_callback(
+        response = self._runtime.coordinator.commit(offsets, who)
+        return lambda: response.add_done_callback(
             lambda answer: self._on_response(commit, offsets, who, answer)
         )
 
@@ -189,12 +190,12 @@ class Commits:
     ) -> None:
         """Take the answer of one attempt, on the IO thread."""
         code, error = self._outcome(offsets, answer)
-        now = self._runtime.member_thread.snapshot
-        if code == ErrorCode.FENCED_INSTANCE_ID and who.member_id != now.identity.member_id:
+        snapshot = self._runtime.member_thread.snapshot
+        if code == ErrorCode.FENCED_INSTANCE_ID and who.member_id != snapshot.identity.member_id:
             code = ErrorCode.UNKNOWN_MEMBER_ID  # this process has joined again, with another id
         if code > 0:
             self._runtime.member_thread.record_refused(who.generation, code)
-        is_late = now.state is _JOINING or now.identity.generation > who.generation
+        is_late = snapshot.state is _JOINING or snapshot.identity.generation > who.generation
         if error is None and code == 0:
             commit.done.set_result(None)
         elif error is not None:
@@ -234,13 +235,13 @@ class Commits:
             return
 
         def report_loss() -> None:
-            self._subscription_state.take_unreported(commit.offsets)
+            self._subscription_state.mark_raised(commit.offsets)
             commit.done.set_exception(error)
 
         self._runtime.member_thread.after(report_loss)  # the member has recorded its loss by then
 
     def commit_revoked(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """Commit the processed offsets of revoked partitions, once, as their last commit."""
+        """Send the last commit of revoked partitions, with what is processed; never retry it."""
         who = Identity(
             generation=action.generation,
             member_id=action.member_id,
@@ -249,8 +250,8 @@ class Commits:
         with self.order:
             offsets = self._subscription_state.revoked_offsets(action.resources)
             self._newest.update(dict.fromkeys(action.resources))
-            origin = self._runtime.coordinator.commit(offsets, who) if offsets else None
-        if origin is None:
+            response = self._runtime.coordinator.commit(offsets, who) if offsets else None
+        if response is None:
             done(0)
             return
 
@@ -261,11 +262,11 @@ class Commits:
             self._on_last_commit(offsets, None if code == 0 else not_committed(code))
             done(code)
 
-        origin.add_done_callback(note)
+        response.add_done_callback(note)
 
-    def wait_for_open(self, timeout_s: float) -> None:
+    def wait_for_pending(self, timeout_s: float) -> None:
         """Wait for the pending commits."""
-        wait_for_all(list(self._open), timeout_s)
+        wait_for_all(list(self._pending), timeout_s)
 
 
 def _check_owned(snapshot: MemberSnapshot, offsets: Iterable[Resource]) -> None:

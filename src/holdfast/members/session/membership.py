@@ -91,13 +91,13 @@ class Membership:
         self._desired = topics, pattern
         connections = self._connect(self.settings)
         try:
-            self._open(connections)
+            self._use(connections)
         except BaseException:  # maybe an interruption, after which the next call begins again
             if self.runtime is None:
                 connections.close()
             raise
 
-    def try_to_open(self) -> str:
+    def try_to_connect(self) -> str:
         """Open once; return why no broker answers, "" if there is nothing left to do."""
         try:
             load_client()  # not under the lock, for which the application may wait
@@ -105,7 +105,7 @@ class Membership:
                 if self._has_ended:
                     return ""
                 connections = self._connections = self._connect(self.settings)
-            self._open(connections)
+            self._use(connections)
         except SourceError as error:
             return str(error)  # a log may keep the error alive, and with it the consumer
         except BaseException as error:
@@ -113,7 +113,7 @@ class Membership:
         self._opened.set()
         return ""
 
-    def _open(self, connections: Connections) -> None:
+    def _use(self, connections: Connections) -> None:
         # The machine and the leader's code are loaded when a member opens, not with the client.
         from holdfast.members.runtime.member_runtime import MemberRuntime
 
@@ -127,7 +127,7 @@ class Membership:
                 return
         runtime.close()
 
-    def wait_until_open(self, seconds: float) -> bool:
+    def wait_until_connected(self, seconds: float) -> bool:
         """Return whether the member is connected within ``seconds``; raise a final error."""
         if self._thread is None or not self._opened.wait(seconds):
             return False
@@ -189,8 +189,8 @@ class Membership:
         with self._lock:
             self._has_ended = self.is_leaving = True
         if self.runtime is not None:
-            reason = self.settings.returns if returns is None else returns
-            self.runtime.member_thread.leave(returns=reason, process_ends=process_ends)
+            will_return = self.settings.returns if returns is None else returns
+            self.runtime.member_thread.leave(returns=will_return, process_ends=process_ends)
 
     def is_finished(self) -> bool:
         """Return whether the member has left, has failed, or never was a member."""
@@ -199,7 +199,7 @@ class Membership:
         )
 
     def close(self) -> None:
-        """Release all resources without notice to the group; does nothing in a fork."""
+        """Close connections and threads without notice to the group; do nothing in a fork."""
         if not self.process.is_this():
             return
         with self._lock:
@@ -219,7 +219,7 @@ def _connect(membership: weakref.ref[Membership], ended: Flag, group: str) -> No
         attempt += 1
         if (member := membership()) is None:
             return
-        reason = member.try_to_open()
+        reason = member.try_to_connect()
         del member
         if not reason:
             return

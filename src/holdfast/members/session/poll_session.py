@@ -40,7 +40,7 @@ from holdfast.members.session.session import CATCH_UP_S, LAST_COMMIT_S, NO_OFFSE
 if TYPE_CHECKING:
     from holdfast.core.machine import actions
 
-_OPEN_COMMITS_S = 1.0
+_PENDING_COMMITS_S = 1.0
 _POLL_S = 0.02
 
 
@@ -119,8 +119,8 @@ class PollSession(GroupSession):
 
     def in_flight_from(self) -> Offsets:
         """Return the first record in flight of each partition."""
-        held = self.in_flight.last
-        return self.adapter.first_in_flight(NOTHING if held is None else held)
+        last_result = self.in_flight.last_result
+        return self.adapter.first_in_flight(NOTHING if last_result is None else last_result)
 
     def finish(self, deadline: float) -> BaseException | None:
         """Do the tasks of a leaving member until it has left."""
@@ -130,7 +130,7 @@ class PollSession(GroupSession):
             self.subscription_state.record_poll()
             _, error = self.tasks.do_all(_POLL_S)
             first = first or error
-        self.commits.wait_for_open(max(0.0, deadline - time.monotonic()))
+        self.commits.wait_for_pending(max(0.0, deadline - time.monotonic()))
         _, error = self.tasks.do_all(0.0)
         return first or error
 
@@ -138,7 +138,7 @@ class PollSession(GroupSession):
         self.record_positions()
         # Wait briefly for the application's pending commits: the member joins
         # without its partitions, and a later commit is refused.
-        self.commits.wait_for_open(_OPEN_COMMITS_S)
+        self.commits.wait_for_pending(_PENDING_COMMITS_S)
         self.adapter.mark_pending_revocation(resources)
         self._pending_revocation.update(resources)
 
@@ -146,7 +146,7 @@ class PollSession(GroupSession):
         if callback.call is ListenerCall.ASSIGNED:
             if not callback.was_called:
                 self.begin_terms(callback.resources)
-            error = self.adapter.assigned(
+            error = self.adapter.apply_assignment(
                 callback, should_report=self.should_report(callback.resources)
             )
             self.complete_assignment()
@@ -159,7 +159,7 @@ class PollSession(GroupSession):
 
     def _drop(self, resources: Collection[Resource]) -> None:
         self.record_positions()
-        self.adapter.drop(resources)
+        self.adapter.stop_fetching(resources)
         self._pending_revocation.difference_update(resources)
 
     # On the member thread: see holdfast.members.runtime.member_thread.RebalanceHandler
@@ -167,22 +167,27 @@ class PollSession(GroupSession):
     def mark_pending_revocation(
         self, resources: tuple[Resource, ...], drained: Callable[[], None]
     ) -> None:
-        """Queue a task that holds ``resources`` back; the next call counts them as processed."""
-        held = self.in_flight.last
+        """Queue the end of delivery; the next call counts ``resources`` as processed."""
+        last_result = self.in_flight.last_result
         self.tasks.put(
             ApplicationTask(partial(self._mark_pending_revocation, resources), lambda _: drained())
         )
-        if held is None or self.adapter.first_in_flight(held).keys() & set(resources):
+        if last_result is None or self.adapter.first_in_flight(last_result).keys() & set(resources):
             return
-        if self.in_flight.last is held:  # else a call began before the task was queued
+        if (
+            self.in_flight.last_result is last_result
+        ):  # else a call began before the task was queued
             drained()
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
-        """Hide ``resources`` at once; drop those with a callback after the callback."""
+        """Stop delivery at once, and fetching in the next call.
+
+        The callback of a loss, which follows for ``lost``, stops the fetching of those itself.
+        """
         self.subscription_state.lose(resources, notified=lost)
         self.adapter.stop_delivery(resources)
-        unreported = [tp for tp in resources if tp not in set(lost)]
-        self.tasks.put(ApplicationTask(partial(self._drop, unreported)))
+        without_callback = [tp for tp in resources if tp not in set(lost)]
+        self.tasks.put(ApplicationTask(partial(self._drop, without_callback)))
 
     def call(
         self,
@@ -202,7 +207,7 @@ class PollSession(GroupSession):
             self.tasks.put(ApplicationTask(work, lambda error: done(self.callback_result(error))))
         else:
             if call is ListenerCall.LOST:
-                self.subscription_state.mark_reported(resources, by_callback=False)
+                self.subscription_state.record_callback(resources, was_called=False)
             self.tasks.put(ApplicationTask(work))
             done(None)
 
@@ -214,14 +219,14 @@ class PollSession(GroupSession):
         return {tp for tp in resources if not runtime.watch.exists(tp[0])}
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """Commit the processed offsets of revoked partitions, if commits are automatic."""
-        if not self.is_automatic:
+        """Commit the processed offsets of revoked partitions."""
+        if not self.is_automatic:  # a close without a commit: the machine orders one nevertheless
             done(0)
             return
-        is_away = not self._pending_revocation.issuperset(
+        has_not_polled = not self._pending_revocation.issuperset(
             self.subscription_state.active().intersection(action.resources)
         )
-        if is_away:
+        if has_not_polled:
             self._position_reader.submit(self._commit_while_away, action, done)
         else:
             self.commits.commit_revoked(action, done)
@@ -246,12 +251,12 @@ class PollSession(GroupSession):
 
     def _processed_offsets(self, partitions: Collection[Resource]) -> Offsets | None:
         """Return the processed offsets, None while the application is inside a call."""
-        held = self.in_flight.last
-        if held is None:
+        last_result = self.in_flight.last_result
+        if last_result is None:
             return None
         positions = self.adapter.positions(partitions)
-        found = self.processed(positions, self.adapter.first_in_flight(held))
-        if self.in_flight.last is not held:
+        found = self.processed(positions, self.adapter.first_in_flight(last_result))
+        if self.in_flight.last_result is not last_result:
             return None
         return {tp: at for tp, at in found.items() if tp in set(partitions)}
 

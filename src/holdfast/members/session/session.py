@@ -3,9 +3,9 @@
 **Rules.**
 - A session is one membership, from ``subscribe`` to the end. The member joins in the background,
   and the application waits for no broker: connections open on a thread of their own.
-- The machine orders the steps of a revocation: pending, drained, callback, commit, drop. A
-  partition is started by :meth:`PollClientAdapter.assigned`, in a term that begins before its
-  callback.
+- The machine orders the steps of a revocation: pending, drained, callback, commit. Fetching stops
+  with the callback, so the commit is of the last positions. A partition is started by
+  :meth:`PollClientAdapter.apply_assignment`, in a term that begins before its callback.
 - All commits go through :mod:`holdfast.members.session.commits`;
   :mod:`holdfast.members.session.subscription_state` says what may be committed.
 
@@ -44,7 +44,7 @@ CATCH_UP_S = 0.25
 LAST_COMMIT_S = 2.0
 """How long to wait for the commit before leaving, in s."""
 NO_OFFSETS: Offsets = {}
-_BESIDE_S = 0.1  # a heartbeat counts as just sent for that long
+_AFTER_HEARTBEAT_S = 0.1  # a commit follows a heartbeat if it is sent within that time
 _POLLED_EVERY_S = 0.1
 
 
@@ -130,9 +130,9 @@ class GroupSession:
         """Drop the partitions of a revocation or a loss, whose callback has ended."""
         if callback.call is ListenerCall.LOST:
             is_reported = self.adapter.has_callback(ListenerCall.LOST)
-            self.subscription_state.mark_reported(callback.resources, by_callback=is_reported)
+            self.subscription_state.record_callback(callback.resources, was_called=is_reported)
         self.record_positions()
-        self.adapter.drop(callback.resources)
+        self.adapter.stop_fetching(callback.resources)
         self.subscription_state.end(callback.resources)
 
     def callback_result(self, error: BaseException | None) -> str | None:
@@ -176,10 +176,11 @@ class GroupSession:
         if lost is not None:
             runtime.record_unreported_loss(lost)
         left_s = self._commit_at - now
-        beats = (
-            now - runtime.member_thread.heartbeat_sent_at < _BESIDE_S and left_s < self._every_s / 2
+        follows_heartbeat = (
+            now - runtime.member_thread.heartbeat_sent_at < _AFTER_HEARTBEAT_S
+            and left_s < self._every_s / 2
         )
-        if left_s > 0 and not beats:
+        if left_s > 0 and not follows_heartbeat:
             return None
         self._commit_at = now + self._every_s
         offsets = self.to_commit()

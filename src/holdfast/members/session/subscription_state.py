@@ -41,7 +41,7 @@ class _PartitionTerm:
 
     number: int
     is_again: bool  # the partition had an earlier term here
-    began: int | None = None  # the lowest offset that the application may commit, once known
+    lowest_committable: int | None = None  # by the application; None: not known yet
     is_active: bool = True  # may be delivered; False once it was revoked or lost
     processed: OffsetToCommit | None = None
     start: OffsetToCommit | None = None  # what a revocation commits if nothing is processed
@@ -65,7 +65,9 @@ class _PartitionTerm:
             return True
         if not self.is_again:
             return False
-        return self.began is None or not self.began <= offset <= max(self.furthest, self.began)
+        return self.lowest_committable is None or not self.lowest_committable <= offset <= max(
+            self.furthest, self.lowest_committable
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -78,7 +80,7 @@ class _PartitionLoss:
     is_raised: bool = False  # an error has reported it
     is_revoked: bool = False  # by a late revocation: membership continued
 
-    def is_open(self) -> bool:
+    def is_unsettled(self) -> bool:
         return self.is_in_flight or self.is_unreported
 
 
@@ -89,7 +91,9 @@ class SubscriptionState:
         self._lock = threading.Lock()
         self._terms: dict[Resource, _PartitionTerm] = {}
         self._losses: dict[Resource, _PartitionLoss] = {}
-        self._open: set[Resource] = set()  # losses that a callback or an error has still to report
+        self._unsettled: set[Resource] = (
+            set()
+        )  # losses that a callback or an error has still to report
         self._unrecorded: dict[
             Resource, set[int | None]
         ] = {}  # lost while no thread could read positions
@@ -109,8 +113,8 @@ class SubscriptionState:
         with self._lock:
             for tp, at in committed.items():
                 term = _active(self._terms, tp)
-                if term is not None and term.began is None:
-                    term.began = max(at, 0)
+                if term is not None and term.lowest_committable is None:
+                    term.lowest_committable = max(at, 0)
                     term.committed = at if at >= 0 else None
 
     def start_at_reset(
@@ -124,7 +128,7 @@ class SubscriptionState:
         with self._lock:
             for tp, at in start_offsets.items():
                 if (term := _active(self._terms, tp)) is not None and term.committed is None:
-                    term.began, term.start = at, OffsetToCommit(at)
+                    term.lowest_committable, term.start = at, OffsetToCommit(at)
                     if as_processed:
                         term.processed = term.start
 
@@ -132,14 +136,18 @@ class SubscriptionState:
         """Continue at ``offset``; the application may commit it, and offsets after it."""
         with self._lock:
             if (term := _active(self._terms, tp)) is not None:
-                term.began = offset if term.began is None else min(term.began, offset)
+                term.lowest_committable = (
+                    offset
+                    if term.lowest_committable is None
+                    else min(term.lowest_committable, offset)
+                )
                 term.furthest = max(term.furthest, offset)
 
     def start_at(self, tp: Resource, offset: int) -> None:
         """Start a term at the offset that the application has chosen."""
         with self._lock:
             if (term := _active(self._terms, tp)) is not None:
-                term.began, term.committed = offset, None
+                term.lowest_committable, term.committed = offset, None
 
     def end(self, partitions: Iterable[Resource], *, are_deleted: bool = False) -> None:
         """End terms; the processed offset of each stays known for its last commit.
@@ -227,7 +235,9 @@ class SubscriptionState:
         ``on_partitions_assigned`` runs.
         """
         with self._lock:
-            found = {tp for tp in self._open.intersection(offsets) if self._losses[tp].is_in_flight}
+            found = {
+                tp for tp in self._unsettled.intersection(offsets) if self._losses[tp].is_in_flight
+            }
             for tp, at in offsets.items():
                 term = self._terms.get(tp)
                 if term is not None and term.refuses(at.offset, terms.get(tp), begins=tp in begins):
@@ -249,16 +259,17 @@ class SubscriptionState:
                     True,
                     tp not in notified,
                 )
-                self._open.add(tp)
+                self._unsettled.add(tp)
                 term = self._terms.get(tp)
                 if term is None:
                     continue
                 at = term.to_commit()
-                if at is not None and at.offset != term.began:
+                if at is not None and at.offset != term.lowest_committable:
                     loss.is_unreported, loss.is_raised = True, False
                 if term.is_active:
                     noted = None if term.processed is None else term.processed.offset
-                    self._unrecorded[tp] = {term.began, term.committed, noted}  # nothing new
+                    nothing_new = {term.lowest_committable, term.committed, noted}
+                    self._unrecorded[tp] = nothing_new
                 term.is_active, term.processed, term.start, term.furthest = False, None, None, -1
 
     def unrecorded(self) -> set[Resource]:
@@ -273,7 +284,7 @@ class SubscriptionState:
             for tp, known in unrecorded.items():
                 if tp in positions and positions[tp].offset not in known:
                     self._losses[tp].is_unreported, self._losses[tp].is_raised = True, False
-                    self._open.add(tp)
+                    self._unsettled.add(tp)
 
     def record_unreported(self, partitions: Iterable[Resource]) -> None:
         """Record that records of ``partitions`` can never be committed; no callback reports it."""
@@ -281,39 +292,38 @@ class SubscriptionState:
             for tp in partitions:
                 loss = self._losses.setdefault(tp, _PartitionLoss())
                 loss.notified, loss.is_unreported, loss.is_raised = False, True, False
-                self._open.add(tp)
+                self._unsettled.add(tp)
 
-    def mark_reported(self, partitions: Iterable[Resource], *, by_callback: bool) -> None:
-        """Record that a callback has reported the loss of ``partitions``, or that none will."""
+    def record_callback(self, partitions: Iterable[Resource], *, was_called: bool) -> None:
+        """Record that a callback has reported a loss, or, unless ``was_called``, that none will."""
         with self._lock:
-            for tp in self._open.intersection(partitions):
+            for tp in self._unsettled.intersection(partitions):
                 loss = self._losses[tp]
-                loss.notified = by_callback
-                if by_callback:
+                loss.notified = was_called
+                if was_called:
                     loss.is_unreported = loss.is_in_flight = False
-                    self._open.discard(tp)
+                    self._unsettled.discard(tp)
 
     def record_poll(self) -> None:
         """Record a poll: earlier records are processed, and raised errors are reported."""
-        if not self._open:  # without the lock: every poll comes here
+        if not self._unsettled:  # without the lock: every poll comes here
             return
         with self._lock:
-            for tp in list(self._open):
+            for tp in list(self._unsettled):
                 loss = self._losses[tp]
                 if not loss.notified:
                     loss.is_in_flight = False
                     loss.is_unreported = loss.is_unreported and not loss.is_raised
                 loss.is_raised = False
-                if not loss.is_open():
-                    self._open.discard(tp)
+                if not loss.is_unsettled():
+                    self._unsettled.discard(tp)
 
-    def take_unreported(self, partitions: Collection[Resource] | None = None) -> set[Resource]:
-        """Return partitions with records that cannot be committed, whose loss is unreported.
-
-        The caller reports them by an error.
-        """
+    def mark_raised(self, partitions: Collection[Resource] | None = None) -> set[Resource]:
+        """Mark unreported losses as raised by an error, and return their partitions."""
         with self._lock:
-            wanted = self._open if partitions is None else self._open.intersection(partitions)
+            wanted = (
+                self._unsettled if partitions is None else self._unsettled.intersection(partitions)
+            )
             found = {tp for tp in wanted if self._losses[tp].is_unreported}
             for tp in found:
                 self._losses[tp].is_raised = True
@@ -321,10 +331,10 @@ class SubscriptionState:
 
     def drain_unreported(self) -> set[Resource]:
         """Return lost partitions that no callback will report, and mark them as reported."""
-        if not self._open:  # without the lock: every poll comes here
+        if not self._unsettled:  # without the lock: every poll comes here
             return set()
         with self._lock:
-            known = {tp: self._losses[tp] for tp in self._open}
+            known = {tp: self._losses[tp] for tp in self._unsettled}
             found = {tp for tp, loss in known.items() if loss.is_unreported and not loss.notified}
             for tp in found:
                 self._losses[tp].is_unreported = False
@@ -339,7 +349,9 @@ class SubscriptionState:
         """Return the ``partitions`` of which the application holds records from before a loss."""
         with self._lock:
             return {
-                tp for tp in self._open.intersection(partitions) if self._losses[tp].is_in_flight
+                tp
+                for tp in self._unsettled.intersection(partitions)
+                if self._losses[tp].is_in_flight
             }
 
 

@@ -177,7 +177,9 @@ def choose_protocol(group: GroupData) -> str:
     return min(votes, key=lambda name: (-votes[name], order[name]))
 
 
-def join_answer(group: GroupData, member: GroupMember, request: int) -> Answer:
+def join_answer(
+    group: GroupData, member: GroupMember, request: int, *, skip_assignment: bool = False
+) -> Answer:
     """Return the generation as a JoinGroup response; only the leader gets the subscriptions."""
     leads = member.member_id == group.leader_id
     everybody = tuple(
@@ -197,6 +199,7 @@ def join_answer(group: GroupData, member: GroupMember, request: int) -> Answer:
             leader_id=group.leader_id or "",
             member_id=member.member_id,
             members=everybody,
+            skip_assignment=skip_assignment,
         ),
     )
 

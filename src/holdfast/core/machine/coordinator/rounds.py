@@ -11,8 +11,6 @@ References: KIP-62, KIP-345, KIP-134 (the first round); KAFKA-12890.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from holdfast.core.machine.actions import SendJoin
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.coordinator.group_data import (
@@ -239,18 +237,20 @@ def _rejoin(group: GroupData, client: str, request: SendJoin, member: GroupMembe
         # The answer was lost, or nothing has changed: answer the current generation, no round.
         put(group, member._replace(client=client, joining=None))
         return [join_answer(group, member._replace(client=client), request.request)]
-    put(
-        group,
-        member._replace(
-            client=client,
-            protocols=request.protocols,
-            session_timeout_ms=request.session_timeout_ms,
-            rebalance_timeout_ms=request.rebalance_timeout_ms,
-            joining=request.request,
-            syncing=None,
-        ),
-    )
+    put(group, _renewed(member, client, request)._replace(joining=request.request))
     return [] if group.state is PREPARING else prepare(group)
+
+
+def _renewed(member: GroupMember, client: str, request: SendJoin) -> GroupMember:
+    """Return a member with what its new join says, waiting for no answer."""
+    return member._replace(
+        client=client,
+        protocols=request.protocols,
+        session_timeout_ms=request.session_timeout_ms,
+        rebalance_timeout_ms=request.rebalance_timeout_ms,
+        joining=None,
+        syncing=None,
+    )
 
 
 def _replace_static(
@@ -261,65 +261,45 @@ def _replace_static(
     The process with the old id is fenced. A stable group keeps its generation and assignments.
     """
     outs = refuse_waiting(old, ErrorCode.FENCED_INSTANCE_ID)
-    slots = [
-        (m.member_id, m) if m.member_id != old.member_id else (member_id, old)
-        for m in group.members.values()
-    ]
-    group.members = dict(slots)
-    new = old._replace(
-        member_id=member_id,
-        client=client,
-        protocols=request.protocols,
-        session_timeout_ms=request.session_timeout_ms,
-        rebalance_timeout_ms=request.rebalance_timeout_ms,
-        joining=None,
-        syncing=None,
-    )
+    new = _renewed(old, client, request)._replace(member_id=member_id)
     was_leader = group.leader_id == old.member_id
-    if was_leader:
-        group.leader_id = member_id
-    put(group, new)
-    group.sessions.pop(old.member_id, None)
-    alive(group, new)
+    _exchange(group, old, new)
     if group.state is STABLE and choose_protocol(group) == group.protocol:
         record = record_of(group)
         if not fits_log(group, record):
-            return [*outs, _undo_replacement(group, client, request, old, new)]
+            _exchange(group, new, old)
+            return [*outs, _refused_replacement(group, client, request)]
         outs.append(record)
-        answer = join_answer(group, group.members[member_id], request.request)
-        assert isinstance(answer.response, JoinAnswered)
-        skip = replace(answer.response, skip_assignment=was_leader)
-        return [*outs, Answer(client, skip)]
+        return [*outs, join_answer(group, new, request.request, skip_assignment=was_leader)]
     put(group, new._replace(joining=request.request, synced=False))
     return outs if group.state is PREPARING else [*outs, *prepare(group)]
 
 
-def _undo_replacement(
-    group: GroupData, client: str, request: SendJoin, old: GroupMember, new: GroupMember
-) -> Answer:
-    """Restore the old id, unfenced, because the record with the new id is too large.
+def _exchange(group: GroupData, old: GroupMember, new: GroupMember) -> None:
+    """Exchange a member for another one, which has its position and leads if it led."""
+    members = [new if m is old else m for m in group.members.values()]
+    group.members = {m.member_id: m for m in members}
+    group.sessions.pop(old.member_id, None)
+    alive(group, new)
+    if group.leader_id == old.member_id:
+        group.leader_id = new.member_id
+
+
+def _refused_replacement(group: GroupData, client: str, request: SendJoin) -> Answer:
+    """Refuse a join, because the record with its new id is too large; the old id is not fenced.
 
     References: Kafka's GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin; seen
     with 4.3.1.
     """
-    group.members = {
-        (old.member_id if member_id == new.member_id else member_id): m
-        for member_id, m in group.members.items()
-    }
-    put(group, old)
-    group.sessions.pop(new.member_id, None)
-    alive(group, old)
-    if group.leader_id == new.member_id:
-        group.leader_id = old.member_id
-    refused = _joined(client, request, ErrorCode.UNKNOWN_SERVER_ERROR, "")
-    assert isinstance(refused.response, JoinAnswered)
-    known = replace(
-        refused.response,
+    response = JoinAnswered(
+        request=request.request,
+        error=ErrorCode.UNKNOWN_SERVER_ERROR,
+        member_id="",
         generation=group.generation,
         protocol_name=group.protocol or "",
         leader_id=group.leader_id or "",
     )
-    return Answer(client, known)
+    return Answer(client, response)
 
 
 def _supports_the_same(member: GroupMember, request: SendJoin) -> bool:

@@ -30,7 +30,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from heapq import heapify, heappop, heappush
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -42,9 +41,6 @@ from holdfast.core.model.group import Group
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.wire.layouts.state_shard import MemberEntry
 from holdfast.errors import PlanError
-
-if TYPE_CHECKING:
-    from holdfast.core.machine.policy import Policy
 
 SETTLED_MS = INT32_MAX
 """Age of a member that has been in the group for longer than the leader state counts."""
@@ -252,9 +248,7 @@ def incremental(imbalance: Imbalance) -> Resolution:
     moves = imbalance.moves(waits_ms)
     paced = _is_paced(imbalance)[imbalance.group.topics.topic_of[moves.tp]]
     may_move = ~paced
-    if not paced.any():
-        return Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=imbalance.pause_ms)
-    if imbalance.pause_ms > policy.tolerance_ms:
+    if not paced.any() or imbalance.pause_ms > policy.tolerance_ms:
         return Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=imbalance.pause_ms)
     if not moves.assigns_unowned:
         # The pause counts from here too: a member that claims the batch before it is assigned does

@@ -396,12 +396,9 @@ class _RoundPlanner:
         target = self._balanced()
         if not self.failed:
             return target
-        owner = self._reserved_or_owner()
+        reserved = self.reserved != NO_OWNER
+        owner = np.where(reserved, self.reserved, self.owner).astype(np.int32)
         return elsewhere(self.group, target, owner, self.failed, self.policy.weights)
-
-    def _reserved_or_owner(self) -> I32:
-        """Return the member with the reservation, else the owner before the round."""
-        return np.where(self.reserved != NO_OWNER, self.reserved, self.owner).astype(np.int32)
 
     def _balanced(self) -> I32:
         """Return the assignor's target; what is temporarily reassigned moves first."""

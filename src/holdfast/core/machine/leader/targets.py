@@ -209,8 +209,7 @@ def weighted_target(group: Group, weights: Mapping[str, int]) -> I32:
     weight = np.array([weights.get(name, 1) for name in topics.names], np.int64)[topics.topic_of]
     may = _may(group)
     target = normalise(group).owner.copy()
-    assigned = target != NO_OWNER
-    load = np.bincount(target[assigned], weight[assigned], group.n_members).astype(np.int64)
+    load = _loads(target, weight, group.n_members)
     order = np.lexsort((np.arange(topics.n_tps), -weight))
     for tp in order[target[order] == NO_OWNER].tolist():
         able = np.flatnonzero(may[topics.topic_of[tp]])

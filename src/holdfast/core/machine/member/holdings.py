@@ -353,9 +353,7 @@ class Holdings:
             return ()  # REVOKED of this round comes first
         self.queue = self.queue[1:]
         self.calling, self.out_token = head, self._token()
-        if not head.resources:
-            pass
-        elif head.call is ListenerCall.ASSIGNED:
+        if head.call is ListenerCall.ASSIGNED:
             self.announced |= head.resources
         else:
             self.announced -= head.resources

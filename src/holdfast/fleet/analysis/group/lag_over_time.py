@@ -71,8 +71,9 @@ def read_readings(
     most = FLEET_READINGS if groups is None else MOST_READINGS
     span = _Range.of(tables, since_ms, until_ms, most)
     rows = tables.stored("lag_history", groups=groups, columns=_COLUMNS, only=span.is_needed)
-    at_ms, inside = times_ms(rows, "timestamp"), span.inside(rows)
-    return rows.filter(pa.array(inside & np.isin(at_ms, _some_of(at_ms[inside]))))
+    rows = rows.filter(pa.array(span.inside(rows)))
+    at_ms = times_ms(rows, "timestamp")
+    return rows.filter(pa.array(np.isin(at_ms, _some_of(at_ms))))
 
 
 def readings_of(

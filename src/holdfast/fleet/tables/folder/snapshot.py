@@ -17,7 +17,6 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -231,7 +230,6 @@ def conform(found: pa.Table, definition: Table, source: str) -> pa.Table:
     """
     schema = pa.schema([(column.name, ARROW[column.dtype]) for column in definition.columns])
     arrays = []
-    found = _nest(found, definition)
     for column in definition.columns:
         dtype = ARROW[column.dtype]
         if column.name in found.column_names:
@@ -247,16 +245,6 @@ def conform(found: pa.Table, definition: Table, source: str) -> pa.Table:
     made = pa.table(arrays, schema=schema)
     refuse_values(made, definition, source)
     return made
-
-
-def _nest(found: pa.Table, definition: Table) -> pa.Table:
-    """Turn a flat view into the nested table of its definition: one element per list."""
-    flat = bool(definition.explode) and definition.explode not in found.column_names
-    if not flat or definition.flat_name not in found.column_names:
-        return found
-    values = found[definition.flat_name].cast(pa.int32()).combine_chunks()
-    ends = pa.array(np.arange(found.num_rows + 1, dtype=np.int32))
-    return found.append_column(definition.explode, pa.ListArray.from_arrays(ends, values))
 
 
 def _cast(column: Any, dtype: pa.DataType, source: str) -> Any:

@@ -102,15 +102,15 @@ class AiokafkaAdapter:
         """Stop delivery of the lost ``partitions``, and fetch no more of them."""
         self._subscription.drop(_to_client_partitions(partitions))
 
-    def drop(self, partitions: Collection[Resource]) -> None:
+    def stop_fetching(self, partitions: Collection[Resource]) -> None:
         """Drop partitions; a closed consumer keeps all."""
         if self._subscription.is_cooperative and not self.is_closing:
             self._subscription.drop(_to_client_partitions(partitions))
 
-    def assigned(self, partitions: Collection[Resource]) -> None:
+    def apply_assignment(self, partitions: Collection[Resource]) -> None:
         """Begin to fetch; no record is delivered before the callback, which is next, has ended."""
         holds = self.has_callback(ListenerCall.ASSIGNED)
-        self._subscription.take(
+        self._subscription.assign_more(
             _to_client_partitions(partitions), self.session.subscription_state, holds=holds
         )
         assignment = getattr(self._subscription.subscription, "assignment", None)
@@ -324,7 +324,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
     def _is_held(self, tp: TopicPartition) -> bool:
         return tp in self._pending_revocation or tp in self._unannounced
 
-    def take(
+    def assign_more(
         self,
         partitions: Collection[TopicPartition],
         subscription_state: SubscriptionState,

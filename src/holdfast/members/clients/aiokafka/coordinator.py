@@ -3,9 +3,9 @@
 **Rules.** A consumer that subscribes is a member of holdfast; one that assigns partitions itself
 has aiokafka's own coordinator. The session answers the consumer's calls about its group.
 
-**Strategy.** The class is a subclass of aiokafka's coordinator: requests for offsets, the refresh
-of committed offsets and errors for the application are aiokafka's. One task serves the member every
-:data:`SERVED_EVERY_S` and whenever the subscription changes. It has one
+**Strategy.** The class is a subclass of aiokafka's coordinator: the refresh of committed offsets
+and errors for the application are aiokafka's, start offsets are requested by the session. One task
+serves the member every :data:`SERVED_EVERY_S` and whenever the subscription changes. It has one
 :class:`~holdfast.members.session.async_session.AsyncSession` from ``subscribe`` to the end of the
 membership.
 
@@ -314,15 +314,15 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         try:
             if is_running:
                 await asyncio.wait([task])
-            await self._leave_alone()
+            await self._leave_if_member()
         except asyncio.CancelledError:  # the program ends, and waits for its tasks
-            await self._leave_alone()
+            await self._leave_if_member()
             raise
         await self._stop_commit_offsets_refresh_task()
         if is_running and not is_cut_off(task):
             task.result()
 
-    async def _leave_alone(self) -> None:
+    async def _leave_if_member(self) -> None:
         """Leave if the group's task has not, because it was cancelled, for example."""
         if self.session is not None:
             await self._leave(closes=True)
@@ -380,7 +380,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
     def raise_loss(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Raise the error of lost records (of ``partitions``), if their loss is unreported."""
         session = self._member()
-        if session is not None and (lost := session.commits.loss(partitions)) is not None:
+        if session is not None and (lost := session.commits.take_loss(partitions)) is not None:
             raise commit_failed(lost)
 
     async def _do_fetch_commit_offsets(

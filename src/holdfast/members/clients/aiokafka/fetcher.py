@@ -57,7 +57,7 @@ class UnblockedFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
     _fetch_task: asyncio.Task[Any]
 
     def __init__(self, *arguments: Any, **options: Any):
-        self._sought: set[Any] = set()  # states of partitions whose positions are looked up
+        self._looking_up: set[Any] = set()  # states of partitions whose positions are looked up
         super().__init__(*arguments, **options)
 
     async def close(self) -> None:
@@ -94,14 +94,14 @@ class UnblockedFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         requests, _, timeout, is_stale, resumed = super()._get_actions_per_node(positioned)
         by_leader: dict[int, dict[TopicPartition, Any]] = {}
         for tp, state in blank.items():
-            if state not in self._sought:
+            if state not in self._looking_up:
                 leader = self._client.cluster.leader_for_partition(tp)
                 by_leader.setdefault(-1 if leader is None else leader, {})[tp] = state
         is_stale = is_stale or bool(by_leader.pop(-1, ()))
         searches = {
             PositionLookup(leader, found): list(found) for leader, found in by_leader.items()
         }
-        self._sought.update(state for search in searches for state in search.states.values())
+        self._looking_up.update(state for search in searches for state in search.states.values())
         return requests, searches, timeout, is_stale, resumed
 
     async def _update_fetch_positions(
@@ -117,7 +117,7 @@ class UnblockedFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         except asyncio.CancelledError:  # aiokafka ends its tasks so
             return False
         finally:
-            self._sought.difference_update(states.values())
+            self._looking_up.difference_update(states.values())
         return has_news
 
     async def _use_committed(self, assignment: Any, states: Mapping[TopicPartition, Any]) -> bool:

@@ -88,8 +88,8 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         """The offsets that a commit commits; None for the positions, which librdkafka stores."""
         return None if self._routed.stores else dict(self.stored)
 
-    def drop(self, partitions: Collection[Resource]) -> None:
-        super().drop(partitions)
+    def stop_fetching(self, partitions: Collection[Resource]) -> None:
+        super().stop_fetching(partitions)
         for tp in partitions:
             self.stored.pop(tp, None)
 
@@ -100,10 +100,10 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         """
         return self._routed.stores and self.session.is_automatic
 
-    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         if not callback.was_called:
             self._has_assigned = False
-        return super().assigned(callback, should_report=should_report)
+        return super().apply_assignment(callback, should_report=should_report)
 
     def _assign_rest(self, callback: Callback) -> None:
         if not self._has_assigned:
@@ -123,8 +123,8 @@ class ConfluentAdapter(LibrdkafkaAdapter):
 
     # The program's changes
 
-    def begins_with(self, partitions: Any) -> bool:
-        """Return whether an ``on_assign`` callback runs, which has assigned ``partitions``."""
+    def assign_in_callback(self, partitions: Any) -> bool:
+        """Assign ``partitions`` if an ``on_assign`` callback runs; return False outside of one."""
         if self.running is None or self.running.call is not ListenerCall.ASSIGNED:
             return False
         _Original.position(self.consumer, partitions)  # raises for what is no list of partitions
@@ -137,7 +137,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         self._has_assigned = True
         return True
 
-    def ending(self) -> Callback | None:
+    def running_revocation(self) -> Callback | None:
         """Return the ``on_revoke`` or ``on_lost`` callback that runs, None for none."""
         running = self.running
         return None if running is None or running.call is ListenerCall.ASSIGNED else running
@@ -157,11 +157,11 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         named = {(p.topic, p.partition) for p in partitions}
         self.paused = self.paused | named if is_paused else self.paused - named
 
-    def note_seek(self, part: Any, *, is_member: bool) -> None:
+    def note_seek(self, part: Any, *, is_subscribed: bool) -> None:
         """Record a seek; the application may commit from the new offset on."""
         self.recreation.seek(self.consumer, part)
         offset = 0 if part.offset == OFFSET_BEGINNING else part.offset
-        if is_member and offset >= 0:
+        if is_subscribed and offset >= 0:
             self.session.subscription_state.seek((part.topic, part.partition), offset)
 
     def store(self, part: Any) -> None:

@@ -33,7 +33,7 @@ from holdfast.members.clients.confluent.errors import ErrorMessage
 from holdfast.members.clients.confluent.session import after, check_record, commit_arguments
 from holdfast.members.clients.confluent.state import LEAVE_S, ConsumerState
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
-from holdfast.members.clients.librdkafka.recreation import has_gate, leave_alone_in_forks
+from holdfast.members.clients.librdkafka.recreation import keep_in_forks, serializes_calls
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.client_adapter import NOTHING
 from holdfast.members.session.commits import group_metadata
@@ -102,7 +102,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         except ClientError as error:  # no token
             raise errors.exception(errors.LOGIN_FAILED, str(error)) from None
         super().__init__(routed.client_config)
-        leave_alone_in_forks(self)
+        keep_in_forks(self)
         if routed.member is None:
             if routed.native is not None:
                 warn_if_unsupported(routed.native)
@@ -163,10 +163,10 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if state is None:
             return _poll(self, timeout)
         in_flight, calls = state.in_flight, state.calls
-        if in_flight.last is None and calls.is_in_call():
+        if in_flight.last_result is None and calls.is_in_call():
             return None  # a callback that waits here would wait for itself
         found: Message | None = None
-        in_flight.last, in_flight.caller = None, get_ident()
+        in_flight.last_result, in_flight.caller = None, get_ident()
         try:
             is_short = 0 <= timeout <= SLICE_S
             has_time = monotonic() < state.due_at and not state.waiting
@@ -177,7 +177,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if found is None and not (has_time and is_short):
                 found = calls.run_locked(lambda: state.poll(timeout))
         finally:
-            in_flight.last = NOTHING if found is None else found
+            in_flight.last_result = NOTHING if found is None else found
             if calls.is_pending and calls.end_poll():
                 found = None  # its partition is revoked, or will be read again
         return found
@@ -190,9 +190,9 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             found = _consume(self, num_messages, timeout)
             return found
         in_flight, calls = state.in_flight, state.calls
-        if in_flight.last is None and calls.is_in_call():
+        if in_flight.last_result is None and calls.is_in_call():
             return found
-        in_flight.last, in_flight.caller = None, get_ident()
+        in_flight.last_result, in_flight.caller = None, get_ident()
         try:
             is_short = 0 <= timeout <= SLICE_S
             has_time = monotonic() < state.due_at and not state.waiting
@@ -203,7 +203,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if not has_time or not (is_short or len(found) == num_messages):
                 found = calls.run_locked(lambda: state.consume(found, num_messages, timeout))
         finally:
-            in_flight.last = tuple(found)
+            in_flight.last_result = tuple(found)
             if calls.is_pending and calls.end_poll():
                 found = []
         return found
@@ -220,16 +220,16 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         """Assign; inside ``on_assign``, start what the callback was given."""
         state = self._holdfast
         if state is not None:
-            if state.adapter.begins_with(partitions):
+            if state.adapter.assign_in_callback(partitions):
                 return
-            state.replaces("assign")
+            state.prepare_replacement("assign")
         _Original.assign(self, partitions)
 
     def incremental_assign(self, partitions: Any) -> None:
         """Add to the assignment, as the original does."""
         state = self._holdfast
         if state is not None:
-            if state.adapter.begins_with(partitions):
+            if state.adapter.assign_in_callback(partitions):
                 return
             if state.session is not None:
                 state.session.check_change("incremental_assign", is_incremental=True)
@@ -241,17 +241,17 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         """Assign nothing; in ``on_revoke`` and ``on_lost``, none of the callback's partitions."""
         state = self._holdfast
         if state is not None:
-            if (callback := state.adapter.ending()) is not None:
+            if (callback := state.adapter.running_revocation()) is not None:
                 state.adapter.end_some(callback.resources)
                 return
-            state.replaces("unassign")
+            state.prepare_replacement("unassign")
         _Original.unassign(self)
 
     def incremental_unassign(self, partitions: Any) -> None:
         """Remove from the assignment, as the original does."""
         state = self._holdfast
         if state is not None:
-            if state.adapter.ending() is not None:
+            if state.adapter.running_revocation() is not None:
                 _Original.position(self, partitions)  # raises for what is no list of partitions
                 state.adapter.end_some({(p.topic, p.partition) for p in partitions})
                 return
@@ -324,8 +324,8 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         with call_lock_of(self):
             _Original.seek(self, *args, **kwargs)
             if state is not None:
-                is_member = state.session is not None
-                state.adapter.note_seek(*args, *kwargs.values(), is_member=is_member)
+                is_subscribed = state.session is not None
+                state.adapter.note_seek(*args, *kwargs.values(), is_subscribed=is_subscribed)
 
     # Membership
 
@@ -383,7 +383,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 def call_lock_of(consumer: ConfluentConsumer) -> AbstractContextManager[object]:
     """Return the call lock of this caller, if there is a member and its client's calls wait."""
     state = consumer._holdfast
-    return nullcontext() if state is None or not has_gate else state.calls.lock()
+    return nullcontext() if state is None or not serializes_calls else state.calls.lock()
 
 
 def until_abandoned(

@@ -128,7 +128,7 @@ class ConfluentSession(PollSession):
         self._reported_missing = reported | {topic}
         return _not_available(topic)
 
-    def failed(self) -> Message | None:
+    def take_failure(self) -> Message | None:
         """Return the message of a member that has failed, if it is due."""
         failure, now = self.membership.failure, time.monotonic()
         if failure is None or self._has_reported_fatal or now - self._reported_at < _REPORT_EVERY_S:
@@ -157,7 +157,7 @@ class ConfluentSession(PollSession):
             answer = to_client_offsets(wanted)
             answer += [TopicPartition(*tp) for tp in self.adapter.assigned_now() - wanted.keys()]
         else:
-            answer = [_again(part) for part in offsets]
+            answer = [_copy(part) for part in offsets]
         answer.sort(key=lambda part: (part.topic, part.partition))
         try:
             sent = self.commits.commit_async(wanted, origin, timeout_s=self.settings.call_timeout_s)
@@ -196,7 +196,7 @@ def _not_available(topic: str) -> Message:
     return errors.error_message(KafkaError(code, text), topic)
 
 
-def _again(part: Any) -> Any:
+def _copy(part: Any) -> Any:
     """Return a copy of a partition with offset, epoch and metadata."""
     epoch = {} if part.leader_epoch is None else {"leader_epoch": part.leader_epoch}
     beside = epoch if part.metadata is None else {**epoch, "metadata": part.metadata}

@@ -97,20 +97,22 @@ class SlicedCalls(ApplicationCalls):
 
     def is_in_call(self) -> bool:
         """Return whether the caller is inside one of its calls, a quick poll included."""
-        polls = self._in_flight.last is None and self._in_flight.caller == threading.get_ident()
+        polls = (
+            self._in_flight.last_result is None and self._in_flight.caller == threading.get_ident()
+        )
         return polls or super().is_in_call()
 
     def has_calls(self) -> bool:
         """Return whether any call is running."""
-        return self._in_flight.last is None or super().has_calls()
+        return self._in_flight.last_result is None or super().has_calls()
 
     def end_poll(self) -> bool:
         """Do what an ended poll has postponed; return whether its records are dropped."""
         if not self.should_return():
             return False
-        self._in_flight.is_seen = False
+        self._in_flight.may_count_as_processed = False
         self.do_postponed()
-        self._in_flight.is_seen = not self.is_closing()
+        self._in_flight.may_count_as_processed = not self.is_closing()
         return True
 
 
@@ -227,14 +229,16 @@ class ConsumerState:
 
     def _forget(self, session: ConfluentSession, raised: BaseException | None) -> None:
         """Forget a session that has ended, and raise the error of its callback."""
-        self.adapter.drop(self.adapter.assigned_now() & session.subscription_state.active())
+        self.adapter.stop_fetching(
+            self.adapter.assigned_now() & session.subscription_state.active()
+        )
         self.adapter.stored.clear()
         session.membership.close()
         self.session, self.waiting = None, ()  # last: the next call continues after an exception
         if raised is not None:
             raise raised
 
-    def replaces(self, name: str) -> None:
+    def prepare_replacement(self, name: str) -> None:
         """Prepare a method that replaces the whole assignment outside a callback."""
         if self.session is None:
             self.adapter.commit_stored()
@@ -311,7 +315,7 @@ class ConsumerState:
             return found
         if session.membership.is_finished():
             self._finish(session, now)
-        return session.failed()
+        return session.take_failure()
 
 
 def _is_open(consumer: Any) -> bool:

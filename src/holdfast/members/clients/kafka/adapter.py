@@ -114,7 +114,7 @@ class SubscriptionAdapter:
         self._lost.update(partitions)
         self._subscription.mark_pending_revocation(to_client_partitions(partitions))
 
-    def drop(self, partitions: Collection[Resource]) -> None:
+    def stop_fetching(self, partitions: Collection[Resource]) -> None:
         """Drop partitions, except retained ones, which may come back."""
         gone = set(partitions) - (self._retained - self._lost)
         self._keep(self._assigned() - gone)
@@ -178,12 +178,12 @@ class SubscriptionAdapter:
         has_others = len(self._subscription.assigned_partitions()) > len(missing)
         if not has_others:  # in slices: the poll may have to return
             return _SLICE_S if wait_s is None else min(wait_s, _SLICE_S)
-        timeout_s = (
+        elapsed_s = (
             time.monotonic() - self._start_request.requested_at
             if self._start_request.is_open
             else 0.0
         )
-        left_s = max(0.0, _MOMENT_S - timeout_s)  # other partitions keep flowing
+        left_s = max(0.0, _MOMENT_S - elapsed_s)  # other partitions keep flowing
         return left_s if wait_s is None else min(wait_s, left_s)
 
     # Callbacks
@@ -199,7 +199,7 @@ class SubscriptionAdapter:
             self._retained_in = self._generation()
         return error
 
-    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         if not callback.was_called:
             self._take(callback.resources)
         return self._run(callback) if should_report else None

@@ -153,7 +153,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
     @property
     def _member(self) -> MemberConsumerCoordinator | None:
         """Return the coordinator of the group, None without a subscription."""
-        return self._group if self._group is not None and self._group.is_member else None
+        return self._group if self._group is not None and self._group.is_subscribed else None
 
     def poll(
         self,
@@ -216,16 +216,20 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
         def deliver() -> _T:
             found = nothing
-            in_flight.last, in_flight.caller, in_flight.is_seen = None, get_ident(), True
+            in_flight.last_result, in_flight.caller, in_flight.may_count_as_processed = (
+                None,
+                get_ident(),
+                True,
+            )
             try:
                 found = call()
             finally:
-                in_flight.last = found or NOTHING
-                in_flight.is_seen = not self._calls.should_return()
+                in_flight.last_result = found or NOTHING
+                in_flight.may_count_as_processed = not self._calls.should_return()
             return found
 
         found = self._calls.run(deliver)
-        return found if in_flight.is_seen else nothing
+        return found if in_flight.may_count_as_processed else nothing
 
     def subscribe(self, *topics: Any, **named: Any) -> None:
         """Subscribe to topics or to a pattern, as kafka-python does."""

@@ -13,7 +13,8 @@ can be retried.
 
 **Strategy.** The consumer calls its coordinator by public names alone, which this class has. It has
 one :class:`~holdfast.members.session.poll_session.PollSession` from the first poll after
-``subscribe`` to the end of the membership. Requests for committed offsets are kafka-python's.
+``subscribe`` to the end of the membership. The session requests start offsets, kafka-python the
+offsets of ``committed()``.
 
 References: KIP-429, KIP-62, KIP-345, KIP-447; Kafka's ``CommitFailedException``.
 """
@@ -219,7 +220,7 @@ class MemberConsumerCoordinator:
     # The member
 
     @property
-    def is_member(self) -> bool:
+    def is_subscribed(self) -> bool:
         """Whether the consumer subscribes, and so is a member."""
         return bool(self._subscription.partitions_auto_assigned())
 
@@ -253,7 +254,7 @@ class MemberConsumerCoordinator:
             self._topics = topics
         if is_new:
             try:
-                session.membership.wait_until_open(min(wait_s, _CONNECT_S))
+                session.membership.wait_until_connected(min(wait_s, _CONNECT_S))
             except BaseException as error:
                 if error is not session.membership.failure:  # a signal handler has raised it
                     raise
@@ -295,7 +296,7 @@ class MemberConsumerCoordinator:
 
     def poll(self, timeout_ms: float | None = None) -> bool:
         """Do the application's tasks, and raise errors of callbacks; never wait for the group."""
-        if not self.is_member:
+        if not self.is_subscribed:
             return bool(self._original.poll(timeout_ms=timeout_ms))
         self._commits.notify()
         session = self._joined(math.inf if timeout_ms is None else timeout_ms / 1000)
@@ -306,7 +307,7 @@ class MemberConsumerCoordinator:
 
     def time_to_next_poll(self) -> float:
         """Return how long a callback may wait, in s."""
-        return _LOOK_S if self.is_member else float(self._original.time_to_next_poll())
+        return _LOOK_S if self.is_subscribed else float(self._original.time_to_next_poll())
 
     # Leaving
 
@@ -350,7 +351,7 @@ class MemberConsumerCoordinator:
 
     def _forget(self, session: PollSession) -> None:
         session.membership.close()
-        if self.is_member:
+        if self.is_subscribed:
             self._subscription.assign_from_subscribed([])
         self.adapter, self.waiting = None, ()
         self.session = None  # last: a second call continues

@@ -38,7 +38,11 @@ from holdfast.cluster.signal_safe import and_then
 from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.clients.librdkafka.recreation import STALLED, ClientRecreation, has_gate
+from holdfast.members.clients.librdkafka.recreation import (
+    STALLED,
+    ClientRecreation,
+    serializes_calls,
+)
 from holdfast.members.runtime.member_log import NAME
 from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest
 from holdfast.members.session.session import GroupSession
@@ -61,7 +65,7 @@ class StartOffset(NamedTuple):
 
 
 StartOffsets = Mapping[Resource, StartOffset]
-OnStart = dict[Resource, StartOffset] | Future[dict[Resource, StartOffset]]
+StartOffsetsOrFuture = dict[Resource, StartOffset] | Future[dict[Resource, StartOffset]]
 
 
 class StartPositions:
@@ -98,7 +102,7 @@ class StartPositions:
         try:
             answer = self._request.response(requested, wait_s)
         except HoldfastError as error:
-            answer = adapter.refused(error, requested)
+            answer = adapter.on_start_refused(error, requested)
         start_offsets = {tp: answer[tp] for tp in sorted(requested) if tp in answer}
         self.forget(start_offsets)
         self._with_start |= {
@@ -106,7 +110,7 @@ class StartPositions:
         }
         self._request.take(answer, requested)
         if start_offsets:
-            given = adapter.began(start_offsets)
+            given = adapter.use_start_offsets(start_offsets)
             _Original.incremental_assign(
                 consumer, [TopicPartition(*tp, start.offset) for tp, start in given.items()]
             )
@@ -166,16 +170,18 @@ class LibrdkafkaAdapter:
 
     # Queries
 
-    def fetched(self) -> set[Resource]:
+    def client_assignment(self) -> set[Resource]:
         """Return the partitions that librdkafka fetches."""
         return {(p.topic, p.partition) for p in _Original.assignment(self.consumer)}
 
     def assigned_now(self) -> set[Resource]:
         """Return the partitions that appear assigned to the application."""
-        return self.fetched().union(self.start_positions.waiting)
+        return self.client_assignment().union(self.start_positions.waiting)
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
-        held = [TopicPartition(*tp) for tp in sorted(self.fetched().intersection(partitions))]
+        held = [
+            TopicPartition(*tp) for tp in sorted(self.client_assignment().intersection(partitions))
+        ]
         return offsets_of(_Original.position(self.consumer, held)) if held else {}
 
     def first_in_flight(self, held: Any) -> Offsets:
@@ -190,21 +196,21 @@ class LibrdkafkaAdapter:
     # Changes
 
     def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
-        held = sorted(self.fetched().intersection(partitions))
+        held = sorted(self.client_assignment().intersection(partitions))
         self._pending_revocation.update(partitions)
         _Original.pause(self.consumer, [TopicPartition(*tp) for tp in held])
 
     def stop_delivery(self, partitions: Collection[Resource]) -> None:
         """Do nothing: a slice of a poll is short, and the task of the loss follows it."""
 
-    def drop(self, partitions: Collection[Resource]) -> None:
+    def stop_fetching(self, partitions: Collection[Resource]) -> None:
         self.unassign(partitions)
 
     def unassign(self, partitions: Collection[Resource]) -> None:
         """Unassign the assigned ones among ``partitions``."""
         self.start_positions.forget(partitions)
         self.recreation.forget(partitions)
-        gone = sorted(self.fetched().intersection(partitions))
+        gone = sorted(self.client_assignment().intersection(partitions))
         held = self.to_resume(gone)
         self._pending_revocation.difference_update(partitions)
         if not gone:
@@ -228,13 +234,13 @@ class LibrdkafkaAdapter:
             self.consumer, heartbeat_answered_at
         ):
             return
-        if not has_gate:
+        if not serializes_calls:
             runtime.log.warning("%s: this process reads nothing until it is restarted", STALLED)
             return
         runtime.log.warning("%s: recreating the client", STALLED)
-        self.recreation.recreate(self.consumer, self.paused, self.forget_fetched())
+        self.recreation.recreate(self.consumer, self.paused, self.restart_at_positions())
 
-    def forget_fetched(self) -> Mapping[Resource, int] | None:
+    def restart_at_positions(self) -> Mapping[Resource, int] | None:
         """Forget undelivered records; return where to start, None for librdkafka's positions."""
         self.session.record_positions()
         self._known.clear()
@@ -251,7 +257,7 @@ class LibrdkafkaAdapter:
             return None
         return and_then(self.session.request_committed(partitions), self.by_reset)
 
-    def by_reset(self, committed: Mapping[Resource, int]) -> OnStart:
+    def by_reset(self, committed: Mapping[Resource, int]) -> StartOffsetsOrFuture:
         """Return start offsets: the given ones, or, for -1, by ``auto.offset.reset``.
 
         librdkafka would look up the first or the last offset as well, but not report it.
@@ -271,11 +277,13 @@ class LibrdkafkaAdapter:
 
         return and_then(runtime.lookup.list_offsets(blank, self._reset), at_ends)
 
-    def refused(self, error: BaseException, partitions: Collection[Resource]) -> StartOffsets:
+    def on_start_refused(
+        self, error: BaseException, partitions: Collection[Resource]
+    ) -> StartOffsets:
         """Return start offsets where no broker will ever answer: librdkafka looks them up."""
         return {tp: StartOffset(OFFSET_INVALID) for tp in partitions}
 
-    def began(self, start_offsets: StartOffsets) -> StartOffsets:
+    def use_start_offsets(self, start_offsets: StartOffsets) -> StartOffsets:
         """Record start offsets, and return those at which librdkafka starts."""
         subscription_state = self.session.subscription_state
         subscription_state.start_at_committed(
@@ -291,7 +299,7 @@ class LibrdkafkaAdapter:
 
     def assign_new(self, partitions: Sequence[Any]) -> None:
         """Assign partitions that are not assigned yet, each at its offset or the group's."""
-        now = self.fetched()
+        now = self.client_assignment()
         new = [p for p in partitions if not self.is_assigned(now, (p.topic, p.partition))]
         self.start_positions.assign(new)
 
@@ -318,7 +326,7 @@ class LibrdkafkaAdapter:
         """Run the callback, unless it has no partitions."""
         return self._run(callback) if callback.resources else None
 
-    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         """Run the callback, then begin to fetch the partitions."""
         if not callback.was_called:
             self._introduce({topic for topic, _ in callback.resources})

@@ -39,7 +39,7 @@ from holdfast.members.clients.librdkafka.adapter import (
     StartOffset,
     StartOffsets,
 )
-from holdfast.members.clients.librdkafka.recreation import leave_alone_in_forks
+from holdfast.members.clients.librdkafka.recreation import keep_in_forks
 from holdfast.members.config.settings import Settings, librdkafka_fetch
 from holdfast.members.runtime.member_log import NAME
 from holdfast.members.session.client_adapter import Callback
@@ -116,7 +116,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
     ):
         config = {**librdkafka_fetch(settings), "logger": _library_log}
         self.client: Any = _FetchingConsumer(config)
-        leave_alone_in_forks(self.client)
+        keep_in_forks(self.client)
         reset = _RESETS.get(settings["auto.offset.reset"])
         super().__init__(self.client, config, reset=reset)
         self._listeners = listeners
@@ -177,7 +177,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         if not messages:
             self.recreate_if_stalled()
             return messages
-        self.recreation.stall_detector.end()
+        self.recreation.stall_detector.reset()
         if self._lost or self._retained.partitions or self._retained.records:
             messages = self._retained.sort_out(messages, self._lost)
         retained = self._retained.partitions | self._retained.records.keys()
@@ -200,7 +200,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
             elif error.fatal() or not error.retriable():
                 text = f"fetching {tp[0]}-{tp[1]} failed: {error.str()} ({error.name()})"
                 self._errors[tp] = ClientError(text)
-                if tp in self.fetched():
+                if tp in self.client_assignment():
                     self._failed.add(tp)
                     _Original.incremental_unassign(self.client, [TopicPartition(*tp)])
 
@@ -222,9 +222,9 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         paused = sorted(self.paused.intersection(partitions))
         _Original.pause(self.client, [TopicPartition(*tp) for tp in paused])
 
-    def forget_fetched(self) -> dict[Resource, int]:
+    def restart_at_positions(self) -> dict[Resource, int]:
         """Restart every partition at the application's position."""
-        super().forget_fetched()
+        super().restart_at_positions()
         self._retained.records.clear()
         return self._application_positions()
 
@@ -245,9 +245,9 @@ class ConsumerAdapter(LibrdkafkaAdapter):
     def stop_delivery(self, partitions: Collection[Resource]) -> None:
         self._lost.update(partitions)
 
-    def drop(self, partitions: Collection[Resource]) -> None:
+    def stop_fetching(self, partitions: Collection[Resource]) -> None:
         """Stop fetching partitions, except retained ones, which may come back."""
-        super().drop([tp for tp in partitions if tp not in self._retained])
+        super().stop_fetching([tp for tp in partitions if tp not in self._retained])
         self._lost.difference_update(partitions)
 
     def unassign(self, partitions: Collection[Resource]) -> None:
@@ -263,9 +263,9 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         """Return the partitions to resume; the next assignment pauses them again."""
         return (self._pending_revocation | self.paused).intersection(gone)
 
-    def assigned(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
         self.paused &= self.session.membership.snapshot.owned
-        error = super().assigned(callback, should_report=should_report)
+        error = super().apply_assignment(callback, should_report=should_report)
         self.unassign(self._retained.partitions - callback.resources)
         return error
 
@@ -298,15 +298,17 @@ class ConsumerAdapter(LibrdkafkaAdapter):
 
         return and_then(and_then(self.session.request_committed(partitions), self.by_reset), known)
 
-    def refused(self, error: BaseException, partitions: Collection[Resource]) -> StartOffsets:
+    def on_start_refused(
+        self, error: BaseException, partitions: Collection[Resource]
+    ) -> StartOffsets:
         """End the member: no broker will ever answer with start offsets for ``partitions``."""
         runtime = self.session.membership.runtime
         assert runtime is not None
         runtime.fail(error)
         return {}
 
-    def began(self, start_offsets: StartOffsets) -> StartOffsets:
-        super().began(start_offsets)
+    def use_start_offsets(self, start_offsets: StartOffsets) -> StartOffsets:
+        super().use_start_offsets(start_offsets)
         lost = _without_start(start_offsets).keys() - self._sought.keys()
         begun = {
             tp: StartOffset(self._sought.get(tp, at), committed)

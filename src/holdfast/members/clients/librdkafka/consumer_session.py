@@ -79,12 +79,16 @@ class ConsumerSession(PollSession):
         deadline = time.monotonic() + timeout_s
         found: list[Message] = []
         in_flight = self.in_flight
-        in_flight.last, in_flight.caller, in_flight.is_seen = None, threading.get_ident(), True
+        in_flight.last_result, in_flight.caller, in_flight.may_count_as_processed = (
+            None,
+            threading.get_ident(),
+            True,
+        )
         try:
             found = self._next_records(limit, deadline)
-            return found if in_flight.is_seen else []
+            return found if in_flight.may_count_as_processed else []
         finally:
-            in_flight.last = found or NOTHING
+            in_flight.last_result = found or NOTHING
 
     def _next_records(self, limit: int, deadline: float) -> list[Message]:
         """Return the next records; the time of callbacks is not counted."""
@@ -102,7 +106,7 @@ class ConsumerSession(PollSession):
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(limit, min(left_s, SLICE_S))
             if self._calls.should_return():  # the application does not get the records
-                self.in_flight.is_seen = False
+                self.in_flight.may_count_as_processed = False
                 return messages
             if messages:
                 self.runtime.counters.add("records", len(messages))
@@ -126,7 +130,7 @@ class ConsumerSession(PollSession):
         """Commit ``offsets``, by default what is processed; return it, and the future answer."""
         if offsets is not None:
             check_offsets(offsets)
-        elif not self.in_flight.is_seen:  # the application never got the list
+        elif not self.in_flight.may_count_as_processed:  # the application never got the list
             self.unprocessed = self.in_flight_from()
         named = None if offsets is None else as_offsets(offsets)
         wanted, origin = self.offsets_to_commit(named)
@@ -178,7 +182,7 @@ class ConsumerSession(PollSession):
             self.membership.close()
             self.adapter.close()
         has_raised = has_raised or self._has_raised_failure
-        lost = self.commits.loss()
+        lost = self.commits.take_loss()
         if lost is not None and not has_raised and self._callback_error is None:
             raise lost
         if lost is not None and self.membership.runtime is not None:

@@ -50,7 +50,7 @@ STALLED = (
 )
 CALLER = getattr(cimpl, "_reentry_identity_var", None)
 """The caller of a thread of AIOConsumer; None if confluent-kafka's calls do not wait."""
-has_gate = CALLER is not None
+serializes_calls = CALLER is not None
 """Whether confluent-kafka's own calls wait for each other."""
 _Original: Any = confluent_kafka.Consumer
 
@@ -59,9 +59,9 @@ class StallDetector:
     """Counts requests that found no broker since the last record or response."""
 
     def __init__(self) -> None:
-        self.end()
+        self.reset()
 
-    def end(self) -> None:
+    def reset(self) -> None:
         """Record that a record or a response has come."""
         self._requested_at = time.monotonic()
         self._n_failed = 0
@@ -118,14 +118,14 @@ class ClientRecreation:
             return False
         before, self._application_positions = self._application_positions, self._now(consumer)
         if not self._application_positions or self._application_positions != before:
-            stall_detector.end()
+            stall_detector.reset()
             return False
         try:
             _Original.list_topics(consumer, min(self._application_positions)[0], REQUEST_S)
         except KafkaException as error:
             if error.args[0].code() == NO_BROKER:
                 return stall_detector.found_none(heartbeat_answered_at)
-        stall_detector.end()
+        stall_detector.reset()
         return False
 
     def recreate(
@@ -164,7 +164,7 @@ class ClientRecreation:
 _clients: WeakSet[Any] = WeakSet()
 
 
-def leave_alone_in_forks(client: Any) -> None:
+def keep_in_forks(client: Any) -> None:
     """Keep a fork from destroying ``client``."""
     _clients.add(client)
 
