@@ -89,20 +89,6 @@ def test_nothing_is_crowded_among_nothing() -> None:
     assert len(sticky_spread.crowded(group, np.zeros(6, np.int32), none)) == 0
 
 
-def test_members_above_their_quota_give_of_the_topics_they_have_most_of() -> None:
-    """By number then topic, one newcomer would get partition 3 of every topic but only of few."""
-    topics = [f"t{i}" for i in range(6)]
-    rows: list[dict[str, Any]] = [
-        {"id": f"m{m}", "topics": topics, "owned": owned(*((t, m) for t in topics))}
-        for m in range(3)
-    ]
-    rows += [{"id": f"n{i}", "topics": topics} for i in range(3)]
-    group = Group.from_dict({"partitions": dict.fromkeys(topics, 3), "members": rows})
-    result = assign(group, "sticky")
-    assert result.quality.kept == 9
-    assert topic_excess(group, result.target) == 18
-
-
 def test_free_partitions_are_exchanged_where_nobody_is_above_the_quota() -> None:
     """Dealt topic by topic, a-1 joins a-0 at m and n gets all of b: an exchange helps."""
     rows = [
@@ -112,3 +98,31 @@ def test_free_partitions_are_exchanged_where_nobody_is_above_the_quota() -> None
     result = assign(Group.from_dict({"partitions": {"a": 2, "b": 2}, "members": rows}), "sticky")
     assert topic_excess(result.group, result.target) == 4
     assert result.quality.kept == 1
+
+
+@pytest.mark.parametrize(
+    ("partitions", "members", "excess"),
+    [
+        # what is free is exchanged: 4 without
+        (
+            {"a": 3, "b": 3, "c": 4},
+            {
+                "k": ("ab", [("a", 0), ("b", 0)]),
+                "m": ("bc", [("b", 0), ("c", 2)]),
+                "n": ("abc", []),
+            },
+            2,
+        ),
+        # m keeps b or c, which of them is open: 4 without
+        ({"a": 2, "b": 1, "c": 3}, {"k": ("bc", []), "m": ("abc", [("b", 0), ("c", 2)])}, 0),
+    ],
+)
+def test_members_that_read_different_topics_exchange_too(
+    partitions: dict[str, int], members: dict[str, Any], excess: int
+) -> None:
+    rows = [
+        {"id": name, "topics": [*topics], "owned": owned(*claims)}
+        for name, (topics, claims) in members.items()
+    ]
+    quality = assign(Group.from_dict({"partitions": partitions, "members": rows}), "sticky").quality
+    assert quality.topic_excess == excess

@@ -5,12 +5,10 @@ Dumps of different clusters, or of a topic that was recreated between them, are 
 loss: the output becomes a dump at the very end. Topics, offsets and share groups come from the
 newest dump. Sources are only read.
 
-Records that were deleted between two dumps stay deleted. The last record of a key in any dump is
-looked up in the dumps that read further: a dump that read its position and does not have it proves
-that the key was deleted, since no later record superseded it. Then the dump has a tombstone in its
-part ``deleted``, behind the end of the last dump with the record, with the time of the dump that
-proves it (:mod:`holdfast.fleet.pipeline.ingest.deletions`). So the key's history stays, and ends.
-``read`` of a dump is the span that it read; without it, up to its last record.
+Records that were deleted between two dumps stay deleted
+(:mod:`holdfast.fleet.pipeline.ingest.deletions`): the merged dump has tombstones in its part
+``deleted``, each behind the end of the last dump with the record, with the time of the dump that
+proves the deletion. So the key's history stays, and ends.
 
 **Strategy.** The footers give the first and the last record (partition and offset) of each row
 group. A window of that order is cut so that the row groups that reach into it have about
