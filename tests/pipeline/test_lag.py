@@ -22,6 +22,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
 )
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.ingest.split import POSITION, reduced
+from holdfast.fleet.tables.reading import open_tables
 
 METADATA = "by hand"
 ISO = "1970-01-01T00:16:40+00:00"
@@ -94,6 +95,16 @@ def test_equals_the_twin(new_folder, commits, owned, ends, reset, batch_rows):
         behind = None if current is None else max(0, low + size - max(current, low))
         expected.append((*place, current, low + size, behind, member))
     assert sorted(found, key=repr) == sorted(expected, key=repr)
+
+
+@pytest.mark.parametrize("topics", [("b", "a", "c"), ("c", "b", "a")])
+def test_rows_of_a_group_are_sorted_by_name_whatever_came_first(tmp_path, topics):
+    """Findings list the first partitions: tasks that read other records first must not differ."""
+    commits = [("g", topic, p, 4, at) for at, topic in enumerate(topics, 1) for p in (1, 0)]
+    lag(tmp_path, commits)
+    rows = open_tables(tmp_path / "out").stored("lag")
+    found = list(zip(rows["topic"].to_pylist(), rows["partition"].to_pylist(), strict=True))
+    assert found == [(topic, p) for topic in "abc" for p in (0, 1)]
 
 
 def test_a_clamped_commit_says_so(tmp_path):

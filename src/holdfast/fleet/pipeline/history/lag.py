@@ -50,6 +50,7 @@ from holdfast.core.model.lag import LEAST_FALL
 from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.columnar import (
     Arrays,
+    codes,
     floats,
     ints,
     list_parts,
@@ -216,7 +217,8 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     row, partition, is_owner = _partitions(rows)
     if len(row) == 0:
         return arrow_schema("lag").empty_table()
-    group, topic = numbered(rows["group"])[row], numbered(rows["topic"])[row]
+    # By name, so that the rows of a group have one order, whatever task makes them.
+    group, topic = (codes(rows, name)[0][row] for name in ("group", "topic"))
     end_row = ints(rows, "log_offset")[row], ints(rows, "log_partition")[row]
     # Inside a partition: commits in the order of the log, then its owner, smallest id last.
     rank = pc.rank(rows["member_id"], tiebreaker="dense").to_numpy().astype(np.int64)[row]
