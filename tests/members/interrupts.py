@@ -8,6 +8,7 @@ and another one that may join: a run takes a part of a second, so every line can
 
 from __future__ import annotations
 
+import _weakrefset
 import gc
 import sys
 import threading
@@ -24,6 +25,7 @@ from holdfast.core.machine.events import JoinedMember
 OURS = str(Path(holdfast.members.__file__).parent)
 REBALANCE_IN_PROGRESS = 27
 TOPIC = "orders"
+_FINALISERS = {weakref.__file__, _weakrefset.__file__}
 _WAITS = {"acquire", "sleep"}  # a handler runs in the middle of these, too
 
 
@@ -74,8 +76,8 @@ class Interrupt(AtOneStep):
             if event == "c_exception" or arg.__name__ not in _WAITS:
                 return
         elif event != "c_return" and not _is_ours(frame):
-            if frame.f_code.co_filename == weakref.__file__:
-                return  # a finaliser, in which no exception is raised
+            if frame.f_code.co_filename in _FINALISERS:
+                return  # no exception is raised in one
             frame = frame.f_back
         if frame is None or not _is_ours(frame):
             return
