@@ -62,6 +62,8 @@ if sys.version_info < (3, 11, 8):
 
 BROKER = "broker "
 """How the groups of tests with the run's broker begin: one for each file."""
+BROKER_STARTS = 0.1
+"""The part of a run in which no worker waits for the run's broker, which is fetched and starts."""
 FIRST = ("spark", "browser", "trees")
 """The groups that take longest, which begin first: one that began late would end alone."""
 
@@ -119,7 +121,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             waiting.setdefault(file, []).append(item)
         else:
             others.setdefault(file, []).append(item)
-    dealt = sorted([*_dealt_out(waiting), *_dealt_out(others)], key=lambda at: at[0])
+    turns = [*_dealt_out(waiting, begin=BROKER_STARTS), *_dealt_out(others, begin=0.0)]
+    dealt = sorted(turns, key=lambda turn: turn[0])
     items[:] = [*sorted(first, key=_turn), *(item for _, file in dealt for item in file)]
 
 
@@ -129,9 +132,12 @@ def _uses_session(item: pytest.Item) -> bool:
     return "spark" in item.fixturenames or "spark" in chosen
 
 
-def _dealt_out(files: dict[str, list[pytest.Item]]) -> list[tuple[float, list[pytest.Item]]]:
-    """Each file's tests with their place in a run that lasts from 0 to 1."""
-    return [(at / len(files), tests) for at, tests in enumerate(files.values())]
+def _dealt_out(
+    files: dict[str, list[pytest.Item]], *, begin: float
+) -> list[tuple[float, list[pytest.Item]]]:
+    """Each file's tests with their turn in a run that lasts from 0 to 1."""
+    step = (1.0 - begin) / max(len(files), 1)
+    return [(begin + at * step, tests) for at, tests in enumerate(files.values())]
 
 
 def _turn(item: pytest.Item) -> int:

@@ -62,6 +62,14 @@ def test_every_identifier_of_the_glossary_exists():
     assert [name for name in named if name not in defined()] == []
 
 
+def test_every_identifier_of_the_page_for_a_new_client_exists():
+    """A class, or a name with an underscore; others may be words of the client."""
+    text = (ROOT / "docs" / "new-client.md").read_text()
+    named = re.findall(r"`(?:\w+\.)*([a-z]+(?:_[a-z]+)+|(?:[A-Z][a-z]+){2,})(?:\(\.*\))?`", text)
+    assert len(named) > 10
+    assert [name for name in named if name not in defined()] == []
+
+
 def test_a_word_stands_in_the_glossary_once():
     text = (ROOT / "docs" / "glossary.md").read_text()
     words = re.findall(r"^\| ([^|]+?) \|", text, re.MULTILINE)
