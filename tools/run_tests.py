@@ -9,7 +9,7 @@
 4. A test that takes ``MOST_SECONDS`` is ended with its worker. The log shows what each thread did,
    the test counts as failed, and a new worker runs the others.
 
-Tests of a broker wait most of the time, so two cores need four workers in `make test` and three
+Tests of a broker wait most of the time, so two cores need five workers in `make test` and three
 in `make test-all`, whose members are more processes. All workers use one broker
 (``tests/live/run_broker.py``); Spark's worker starts one of its own. Without a usable
 Java the `spark` and `broker` tests are left out with one line that says what to install; in CI that
@@ -26,7 +26,7 @@ from holdfast.errors import HoldfastError
 from holdfast.local.java import find_java
 
 SUITES = {"test": "not slow and not every", "test-all": "every and not slow", "slow": "slow"}
-WORKERS = {"test": "4", "test-all": "3"}
+WORKERS = {"test": "5", "test-all": "3"}
 MOST_SECONDS = 600
 
 
