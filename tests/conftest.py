@@ -62,7 +62,7 @@ if sys.version_info < (3, 11, 8):
 
 BROKER = "broker "
 """How the groups of tests with the run's broker begin: one for each file."""
-BROKER_STARTS = 0.1
+BROKER_STARTS = 0.25
 """The part of a run in which no worker waits for the run's broker, which is fetched and starts."""
 FIRST = ("spark", "browser", "trees")
 """The groups that take longest, which begin first: one that began late would end alone."""
