@@ -218,7 +218,8 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     if len(row) == 0:
         return arrow_schema("lag").empty_table()
     # By name, so that the rows of a group have one order, whatever task makes them.
-    group, topic = (codes(rows, name)[0][row] for name in ("group", "topic"))
+    row_group, row_topic = (codes(rows, name)[0].astype(np.int64) for name in ("group", "topic"))
+    group, topic = row_group[row], row_topic[row]
     end_row = ints(rows, "log_offset")[row], ints(rows, "log_partition")[row]
     # Inside a partition: commits in the order of the log, then its owner, smallest id last.
     rank = pc.rank(rows["member_id"], tiebreaker="dense").to_numpy().astype(np.int64)[row]
@@ -233,7 +234,7 @@ def lag_table(rows: pa.Table, ends: Ends) -> pa.Table:
     owner = np.where(n_owners > 0, row[order][last], -1)
     at = row[order][first]
     columns = _lag_columns(rows, ends, commit, owner, _end_rows(rows, ends, at, keys[2][first]))
-    columns["not_subscribed"] = _not_subscribed(rows, at, commit)
+    columns["not_subscribed"] = _not_subscribed(rows, row_group, row_topic, at, commit)
     columns |= {
         "group": take(rows["group"], at),
         "topic": take(rows["topic"], at),
@@ -254,9 +255,8 @@ def _partitions(rows: pa.Table) -> tuple[I64, I32, Mask]:
     return row, np.concatenate([owned, single]), np.arange(len(row)) < len(owned)
 
 
-def _not_subscribed(rows: pa.Table, at: I64, commit: I64) -> pa.Array:
+def _not_subscribed(rows: pa.Table, group: I64, topic: I64, at: I64, commit: I64) -> pa.Array:
     """Return whether no member subscribes to the topic of a commit; null if unknown."""
-    group, topic = numbered(rows["group"]), numbered(rows["topic"])
     asks = rows["partition"].is_null().to_numpy()
     tells = asks & rows["member_id"].is_null().to_numpy()
     topic_of_group = group << 32 | topic
