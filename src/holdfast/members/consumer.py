@@ -219,7 +219,7 @@ class Consumer(MemberCalls):
 
     def _end(self, timeout_s: float, returns: bool | None) -> None:
         if self._session is not None and (self._in_loop or self._ends_with_error):
-            self._session.in_flight.may_count_as_processed = False  # the loop has not come back
+            self._session.in_flight.may_be_processed = False  # the loop has not come back
         self._leave(timeout_s, returns=returns)
 
     def _leave(

@@ -105,17 +105,22 @@ class InFlight:
     the returned object itself: no record is inspected.
     """
 
-    __slots__ = ("caller", "last_result", "may_count_as_processed")
+    __slots__ = ("caller", "last_result", "may_be_processed")
 
     def __init__(self) -> None:
         self.last_result: Any = NOTHING
         self.caller = threading.get_ident()  # 0 where calls of one task come from any thread
-        self.may_count_as_processed = True  # False: not even when the member leaves
+        self.may_be_processed = True  # False: the application does not have the result, or holds it
 
-    def may_be_processed(self) -> bool:
+    def begin_call(self) -> None:
+        """Record that this thread begins a call that fetches records."""
+        self.last_result, self.caller = None, threading.get_ident()
+        self.may_be_processed = True
+
+    def may_be_processed_here(self) -> bool:
         """Return whether a member that leaves on this thread may count the records as processed."""
         is_mine = self.caller in (0, threading.get_ident())
-        return self.may_count_as_processed and (is_mine or self.caller not in _alive())
+        return self.may_be_processed and (is_mine or self.caller not in _alive())
 
 
 def _alive() -> set[int | None]:

@@ -114,7 +114,7 @@ class PollSession(GroupSession):
 
     def _spare_unseen(self) -> None:
         """Exclude from the commit what the application may not have processed."""
-        if not self.in_flight.may_be_processed():
+        if not self.in_flight.may_be_processed_here():
             self.unprocessed = self.in_flight_from()
 
     def in_flight_from(self) -> Offsets:

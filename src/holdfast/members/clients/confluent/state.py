@@ -110,9 +110,9 @@ class SlicedCalls(ApplicationCalls):
         """Do what an ended poll has postponed; return whether its records are dropped."""
         if not self.should_return():
             return False
-        self._in_flight.may_count_as_processed = False
+        self._in_flight.may_be_processed = False
         self.do_postponed()
-        self._in_flight.may_count_as_processed = not self.is_closing()
+        self._in_flight.may_be_processed = not self.is_closing()
         return True
 
 

@@ -16,7 +16,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from functools import partial
-from threading import get_ident
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -216,20 +215,16 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
         def deliver() -> _T:
             found = nothing
-            in_flight.last_result, in_flight.caller, in_flight.may_count_as_processed = (
-                None,
-                get_ident(),
-                True,
-            )
+            in_flight.begin_call()
             try:
                 found = call()
             finally:
                 in_flight.last_result = found or NOTHING
-                in_flight.may_count_as_processed = not self._calls.should_return()
+                in_flight.may_be_processed = not self._calls.should_return()
             return found
 
         found = self._calls.run(deliver)
-        return found if in_flight.may_count_as_processed else nothing
+        return found if in_flight.may_be_processed else nothing
 
     def subscribe(self, *topics: Any, **named: Any) -> None:
         """Subscribe to topics or to a pattern, as kafka-python does."""

@@ -9,7 +9,6 @@ close logs a loss that no callback has reported, else it raises the loss.
 from __future__ import annotations
 
 import queue
-import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -79,14 +78,10 @@ class ConsumerSession(PollSession):
         deadline = time.monotonic() + timeout_s
         found: list[Message] = []
         in_flight = self.in_flight
-        in_flight.last_result, in_flight.caller, in_flight.may_count_as_processed = (
-            None,
-            threading.get_ident(),
-            True,
-        )
+        in_flight.begin_call()
         try:
             found = self._next_records(limit, deadline)
-            return found if in_flight.may_count_as_processed else []
+            return found if in_flight.may_be_processed else []
         finally:
             in_flight.last_result = found or NOTHING
 
@@ -106,7 +101,7 @@ class ConsumerSession(PollSession):
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(limit, min(left_s, SLICE_S))
             if self._calls.should_return():  # the application does not get the records
-                self.in_flight.may_count_as_processed = False
+                self.in_flight.may_be_processed = False
                 return messages
             if messages:
                 self.runtime.counters.add("records", len(messages))
@@ -130,7 +125,7 @@ class ConsumerSession(PollSession):
         """Commit ``offsets``, by default what is processed; return it, and the future answer."""
         if offsets is not None:
             check_offsets(offsets)
-        elif not self.in_flight.may_count_as_processed:  # the application never got the list
+        elif not self.in_flight.may_be_processed:  # the application never got the list
             self.unprocessed = self.in_flight_from()
         named = None if offsets is None else as_offsets(offsets)
         wanted, origin = self.offsets_to_commit(named)
