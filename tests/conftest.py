@@ -72,22 +72,11 @@ _IS_SPARK = pytest.StashKey[bool]()
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling | None:
-    """Give a worker whole files in `make test`.
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Scheduling:
+    """Give a worker whole files in `make test`; in `make test-all` single tests take minutes."""
+    from tests.scheduling import OnceEach, WholeFiles
 
-    A worker that gets single tests makes the fixtures of a module that another worker has made,
-    and the scheduler looks through thousands of pieces after each test. In `make test-all` single
-    tests take minutes, so there they go one by one.
-    """
-    if "not every" not in config.option.markexpr:
-        return None
-    from xdist.scheduler import LoadGroupScheduling
-
-    class WholeFiles(LoadGroupScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return super()._split_scope(nodeid).split("::")[0]
-
-    return WholeFiles(config, log)
+    return (WholeFiles if "not every" in config.option.markexpr else OnceEach)(config, log)
 
 
 @pytest.hookimpl(tryfirst=True)  # before xdist reads the groups

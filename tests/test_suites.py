@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from itertools import product
 from pathlib import Path
 
@@ -64,3 +67,45 @@ def test_of_the_cases_of_a_promise_the_first_is_quick() -> None:
     cases = further([("a", 1), ("b", 2)])
     assert cases == [("a", 1), pytest.param("b", 2, marks=pytest.mark.every)]
     assert further("abc", stays="b")[1] == "b"
+
+
+@pytest.mark.parametrize("scheduling", further(["WholeFiles", "OnceEach"]))
+def test_a_test_that_ends_its_worker_runs_once_and_the_others_of_its_file_run(
+    scheduling: str, tmp_path: Path
+) -> None:
+    (tmp_path / "conftest.py").write_text(
+        "def pytest_xdist_make_scheduler(config, log):\n"
+        "    from tests import scheduling\n"
+        f"    return scheduling.{scheduling}(config, log)\n",
+        encoding="utf-8",
+    )
+    (tmp_path / "test_it.py").write_text(
+        "import os, pytest\n"
+        "@pytest.mark.parametrize('at', range(6))\n"
+        "def test_it(at):\n"
+        "    assert at != 2 or os._exit(1)\n",
+        encoding="utf-8",
+    )
+    out = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-p",
+            "xdist",
+            "-n",
+            "2",
+            "--dist",
+            "loadgroup",
+            "--max-worker-restart",
+            "3",
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=100,
+    )
+    assert "1 failed, 5 passed" in out.stdout, out.stdout
+    assert "test_it[2]" in out.stdout

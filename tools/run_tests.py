@@ -7,7 +7,7 @@
 3. Python keeps what it compiles, also where the caller's environment forbids that: each worker and
    each command that a test starts would compile all of holdfast again, and all tests.
 4. A test that takes ``MOST_SECONDS`` is ended with its worker. The log shows what each thread did,
-   the test counts as failed, and a new worker runs the others.
+   the test counts as failed, and a new worker runs the others (``tests/scheduling.py``).
 
 Tests of a broker wait most of the time, so two cores need five workers in `make test` and three
 in `make test-all`, whose members are more processes. All workers use one broker

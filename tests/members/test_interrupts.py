@@ -87,6 +87,7 @@ class Aiokafka(Alone, clients.Aiokafka):
 
     def made(self, config):
         self.loop = asyncio.new_event_loop()
+        self.loop.set_exception_handler(lambda *_: None)  # nobody awaits what was interrupted
         return self.done(self._made(clients.keywords(config, is_original=False)))
 
     async def _made(self, words):
