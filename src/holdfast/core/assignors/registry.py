@@ -149,7 +149,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="range",
-            home="holdfast.core.assignors.range:range_by_topic",
+            home="holdfast.core.assignors.by_topic:range_by_topic",
             summary="runs of neighbouring partitions, topic by topic, as Kafka's (KIP-881 racks)",
             uses_racks=True,
             java_class="org.apache.kafka.clients.consumer.RangeAssignor",
@@ -157,7 +157,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="roundrobin",
-            home="holdfast.core.assignors.range:roundrobin",
+            home="holdfast.core.assignors.by_topic:roundrobin",
             summary="partitions to members in a circle, as Kafka's",
             java_class="org.apache.kafka.clients.consumer.RoundRobinAssignor",
             in_librdkafka=True,
@@ -199,7 +199,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="lag",
-            home="holdfast.core.assignors.lag:lag",
+            home="holdfast.core.assignors.by_topic:lag",
             summary="topic by topic, the largest lag to whom has least (KAFKA-5337)",
             uses_lags=True,
             java_class="com.github.grantneale.kafka.LagBasedPartitionAssignor",
