@@ -13,9 +13,8 @@ from holdfast.extras import needed
 if TYPE_CHECKING:
     from holdfast.core.assignors.laws import check_laws
     from holdfast.core.assignors.own import assignor
-    from holdfast.core.assignors.registry import assign
+    from holdfast.core.assignors.registry import assign, follow
     from holdfast.core.assignors.result import Result, verify
-    from holdfast.core.assignors.rounds import follow
     from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.core.machine.leader.imbalance import Imbalance, Resolution
     from holdfast.core.machine.leader.leader_round import perform_assignment
@@ -87,7 +86,7 @@ _HOME = {
     "assignor": "holdfast.core.assignors.own",
     "check_laws": "holdfast.core.assignors.laws",
     "check_policy_laws": "holdfast.core.machine.policy_laws",
-    "follow": "holdfast.core.assignors.rounds",
+    "follow": "holdfast.core.assignors.registry",
     "perform_assignment": "holdfast.core.machine.leader.leader_round",
     "policy": "holdfast.core.machine.policy",
     "verify": "holdfast.core.assignors.result",
