@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from holdfast.core.machine.leader.leader_round import perform_assignment
     from holdfast.core.machine.policy import policy
     from holdfast.core.machine.policy_laws import check_policy_laws
-    from holdfast.core.model.assignment import Assignment
     from holdfast.core.model.group import Group
+    from holdfast.core.model.measure import Assignment
     from holdfast.core.model.topics import Topics
     from holdfast.members.config.arguments import RebalanceListener, TopicPartition
     from holdfast.members.consumer import Consumer
@@ -65,7 +65,7 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOME = {
-    "Assignment": "holdfast.core.model.assignment",
+    "Assignment": "holdfast.core.model.measure",
     "Assignor": "holdfast.core.machine.leader.designs",
     "AsyncStopEvent": "holdfast.members.resources.attempts",
     "BrokerLags": "holdfast.members.runtime.lags",

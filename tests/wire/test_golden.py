@@ -12,18 +12,16 @@ from holdfast.core.model.partitions import TopicPartitions, merge_topics
 from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
+    StickyUserData,
     Subscription,
     decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
-from holdfast.core.wire.layouts.sticky_user_data import (
-    StickyUserData,
     decode_cooperative_user_data,
     decode_sticky_user_data,
+    decode_subscription,
+    encode_assignment,
     encode_cooperative_user_data,
     encode_sticky_user_data,
+    encode_subscription,
 )
 from holdfast.core.wire.layouts.streams_user_data import (
     decode_streams_assignment,

@@ -11,14 +11,12 @@ from hypothesis import strategies as st
 from tests.strategies import subscriptions
 
 from holdfast.core.wire.layouts.consumer_protocol import (
+    StickyUserData,
     Subscription,
     decode_subscription,
-    encode_subscription,
-)
-from holdfast.core.wire.layouts.sticky_user_data import (
-    StickyUserData,
     encode_cooperative_user_data,
     encode_sticky_user_data,
+    encode_subscription,
 )
 from holdfast.core.wire.many import topic_blocks
 from holdfast.core.wire.many.member_messages import claims_of, decode_subscriptions

@@ -35,8 +35,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from holdfast.core.model.memoized import memoized
-from holdfast.core.model.partitions import Resource, TopicPartitions
+from holdfast.core.model.partitions import Resource, TopicPartitions, memoized
 from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, decode_subscription
 from holdfast.core.wire.layouts.container import (

@@ -35,7 +35,6 @@ from holdfast.core.wire.layouts import (
     incremental,
     share_state,
     state_shard,
-    sticky_user_data,
     streams_user_data,
 )
 from holdfast.core.wire.layouts.container import Leaving
@@ -55,9 +54,9 @@ BAD_HEX = "bad-hex"
 SCHEMAS: Mapping[str, Callable[[bytes], Any]] = {
     "subscription": consumer_protocol.decode_subscription,
     "assignment": consumer_protocol.decode_assignment,
-    "sticky-user-data": sticky_user_data.decode_sticky_user_data,
-    "cooperative-sticky-user-data": lambda data: sticky_user_data.StickyUserData(
-        partitions=(), generation=sticky_user_data.decode_cooperative_user_data(data)
+    "sticky-user-data": consumer_protocol.decode_sticky_user_data,
+    "cooperative-sticky-user-data": lambda data: consumer_protocol.StickyUserData(
+        partitions=(), generation=consumer_protocol.decode_cooperative_user_data(data)
     ),
     "design-subscription": incremental.decode_design_subscription,
     "design-assignment": incremental.decode_design_assignment,

@@ -56,9 +56,12 @@ from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
+    StickyUserData,
     Subscription,
     decode_assignment,
     encode_assignment,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
     encode_subscription,
 )
 from holdfast.core.wire.layouts.container import (
@@ -71,11 +74,6 @@ from holdfast.core.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.core.wire.layouts.state_shard import holds_times
-from holdfast.core.wire.layouts.sticky_user_data import (
-    StickyUserData,
-    encode_cooperative_user_data,
-    encode_sticky_user_data,
-)
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 **Rules.** The values are those that
 :func:`holdfast.core.wire.layouts.consumer_protocol.decode_subscription` and
-:func:`holdfast.core.wire.layouts.sticky_user_data.read_claims` give member by member. If a
+:func:`holdfast.core.wire.layouts.consumer_protocol.read_claims` give member by member. If a
 subscription cannot be read, it has no topics, because a leader must not fail on the bytes of one
 member. Every count is checked against the bytes left, so no count makes a column large.
 
@@ -36,10 +36,11 @@ from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 from holdfast.core.wire.layouts.consumer_protocol import (
     HIGHEST_VERSION,
+    StickyUserData,
     Subscription,
     decode_subscription,
+    read_claims,
 )
-from holdfast.core.wire.layouts.sticky_user_data import StickyUserData, read_claims
 from holdfast.core.wire.many.name_table import (
     NameArrays,
     NameTable,
