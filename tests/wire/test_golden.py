@@ -9,7 +9,6 @@ import pytest
 from tests.wire import java_vectors
 
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
-from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
     StickyUserData,
@@ -23,7 +22,9 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_sticky_user_data,
     encode_subscription,
 )
-from holdfast.core.wire.layouts.streams_user_data import (
+from holdfast.core.wire.layouts.other_protocols import (
+    decode_connect_assignment,
+    decode_connect_metadata,
     decode_streams_assignment,
     decode_streams_subscription,
 )

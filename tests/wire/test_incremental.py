@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from holdfast.core.model.designs import Design
-from holdfast.core.wire.layouts.incremental import (
+from holdfast.core.wire.layouts.other_protocols import (
     DesignAssignment,
     DesignSubscription,
     decode_design_assignment,

@@ -29,13 +29,11 @@ from holdfast.cli.output import print_error, track
 from holdfast.core.model.designs import Design
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts import (
-    connect,
     consumer_protocol,
     container,
-    incremental,
+    other_protocols,
     share_state,
     state_shard,
-    streams_user_data,
 )
 from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.offsets_records import decode_record
@@ -58,15 +56,15 @@ SCHEMAS: Mapping[str, Callable[[bytes], Any]] = {
     "cooperative-sticky-user-data": lambda data: consumer_protocol.StickyUserData(
         partitions=(), generation=consumer_protocol.decode_cooperative_user_data(data)
     ),
-    "design-subscription": incremental.decode_design_subscription,
-    "design-assignment": incremental.decode_design_assignment,
+    "design-subscription": other_protocols.decode_design_subscription,
+    "design-assignment": other_protocols.decode_design_assignment,
     "claim": container.decode_member_subscription,
     "verdict": container.decode_member_assignment,
     "state-shard": state_shard.decode_shard,
-    "connect-metadata": connect.decode_connect_metadata,
-    "connect-assignment": connect.decode_connect_assignment,
-    "streams-subscription": streams_user_data.decode_streams_subscription,
-    "streams-assignment": streams_user_data.decode_streams_assignment,
+    "connect-metadata": other_protocols.decode_connect_metadata,
+    "connect-assignment": other_protocols.decode_connect_assignment,
+    "streams-subscription": other_protocols.decode_streams_subscription,
+    "streams-assignment": other_protocols.decode_streams_assignment,
 }
 """Schemas of messages, and what reads each."""
 
@@ -119,8 +117,8 @@ _SHAPES: Mapping[object, _Shape] = {
     Design: int,
     Leaving: int,
     tuple[state_shard.MemberEntry, ...]: lambda value: [to_json(member) for member in value],
-    tuple[streams_user_data.Task, ...]: lambda value: [list(task) for task in value],
-    tuple[tuple[streams_user_data.Task, int], ...]: lambda value: [
+    tuple[other_protocols.Task, ...]: lambda value: [list(task) for task in value],
+    tuple[tuple[other_protocols.Task, int], ...]: lambda value: [
         [*task, offset] for task, offset in value
     ],
 }

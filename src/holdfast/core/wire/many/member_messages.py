@@ -7,10 +7,9 @@ subscription cannot be read, it has no topics, because a leader must not fail on
 member. Every count is checked against the bytes left, so no count makes a column large.
 
 **Strategy.** The blocks of topics in front are read by
-:mod:`~holdfast.core.wire.many.topic_blocks`. The rest is joined into one buffer and read as columns
-over members (:mod:`~holdfast.core.wire.many.name_table`). Where a check fails, or a message is of
-a rare shape, that member alone is read the slow way
-(:class:`OneByOne`).
+:mod:`~holdfast.core.wire.many.subscription_bytes`. The rest is joined into one buffer and read as
+columns over members (:mod:`~holdfast.core.wire.many.name_table`). Where a check fails, or a message
+is of a rare shape, that member alone is read the slow way (:class:`OneByOne`).
 
 The bytes of an assignment are those of
 :func:`holdfast.core.wire.layouts.consumer_protocol.encode_assignment` with topics and partitions
@@ -51,7 +50,7 @@ from holdfast.core.wire.many.name_table import (
     words_at,
 )
 from holdfast.core.wire.many.ragged import keep_freed_memory
-from holdfast.core.wire.many.topic_blocks import TopicBlocks
+from holdfast.core.wire.many.subscription_bytes import TopicBlocks
 from holdfast.errors import WireError
 
 

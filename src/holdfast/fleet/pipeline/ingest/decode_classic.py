@@ -42,7 +42,7 @@ from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
     decode_member_subscription,
 )
-from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
+from holdfast.core.wire.layouts.other_protocols import NEVER_MS
 from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.core.wire.many.offsets_batch import Family
 from holdfast.core.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
