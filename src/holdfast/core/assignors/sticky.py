@@ -1,6 +1,6 @@
 """``sticky``, ``cooperative-sticky``, ``fair`` and ``fairest-sticky``: the assignors of KIP-54.
 
-**Rules.** The goals of ``sticky`` and ``cooperative-sticky``, in order: (1) the most balanced
+**Rules.** ``sticky`` and ``cooperative-sticky`` have five goals. In order: (1) the most balanced
 loads, (2) the fewest partitions read across racks, (3) the most valid claims kept, (4) of the
 partitions that are not kept the most with previous owners, which may still have their state, (5)
 each topic spread evenly over its members. What these goals leave open is decided by Kafka's own
