@@ -43,8 +43,8 @@ from statistics import median, mode
 from typing import Any, Final
 
 from holdfast.core.kinds import GroupKind, GroupType
-from holdfast.core.machine.clients import clients_of
 from holdfast.core.model.limits import believed_size
+from holdfast.fleet.analysis.group.client_library import clients_of
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on
 from holdfast.fleet.pipeline.ingest.generations import STABLE
 from holdfast.fleet.pipeline.replay.rows import (
