@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.model.partitions import TopicPartitions, sort_partitions
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,

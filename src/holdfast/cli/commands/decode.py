@@ -26,7 +26,7 @@ from click.exceptions import Exit
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import JsonFormat, OutputFile, Quiet
 from holdfast.cli.output import print_error, track
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts import (
     consumer_protocol,

@@ -13,8 +13,8 @@ from holdfast.core.assignors.certificate import Certificate, proves
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.model import measure
 from holdfast.core.model.columns import I32, NO_OWNER, frozen
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.model.group import Group
-from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.measure import Assignment, owner_to_dict
 from holdfast.core.model.reported import ReportedClaims
 

@@ -43,7 +43,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.constants import NO_GENERATION
 from holdfast.core.model.partitions import (
     SMALL,
     TopicPartitions,

@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader, read_topic_partitions
 from holdfast.core.wire.one.reasons import Reason
