@@ -28,9 +28,9 @@ from tests.members.fake_member import done, failed, make_session
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.errors import ClientError, RemoteProtocolError
-from holdfast.members.clients.confluent import adapter as confluent_adapter
-from holdfast.members.clients.confluent.adapter import Callbacks, ConfluentAdapter
+from holdfast.members.clients.confluent import session as confluent_session
 from holdfast.members.clients.confluent.config import route
+from holdfast.members.clients.confluent.session import Callbacks, ConfluentAdapter
 from holdfast.members.clients.librdkafka import adapter as librdkafka_adapter
 from holdfast.members.clients.librdkafka import consumer_adapter, recreation
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
@@ -112,7 +112,7 @@ def named(part):
 
 @pytest.fixture(autouse=True)
 def _librdkafka(monkeypatch):
-    for module in (consumer_adapter, librdkafka_adapter, confluent_adapter, recreation):
+    for module in (consumer_adapter, librdkafka_adapter, confluent_session, recreation):
         monkeypatch.setattr(module, "_Original", Librdkafka)
     monkeypatch.setattr(consumer_adapter, "_FetchingConsumer", Librdkafka)
     # A thread answers where partitions begin, on a starved machine after longer than a call waits.

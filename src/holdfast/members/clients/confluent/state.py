@@ -27,9 +27,8 @@ from confluent_kafka import Message
 
 from holdfast.cluster.connections import Connections
 from holdfast.members.clients.confluent import errors
-from holdfast.members.clients.confluent.adapter import Callbacks, ConfluentAdapter
 from holdfast.members.clients.confluent.config import Routed, subscription_of
-from holdfast.members.clients.confluent.session import ConfluentSession
+from holdfast.members.clients.confluent.session import Callbacks, ConfluentAdapter, ConfluentSession
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
 from holdfast.members.clients.librdkafka.recreation import CALLER
 from holdfast.members.config.settings import Settings
