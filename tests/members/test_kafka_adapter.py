@@ -28,7 +28,7 @@ from holdfast.members.clients.kafka.coordinator import (
     error_of_commit,
     error_of_late_commit,
 )
-from holdfast.members.session.client_adapter import ClientTraits
+from holdfast.members.session.session import ClientTraits
 
 A, B = ("t", 0), ("t", 1)
 TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=False)

@@ -35,7 +35,7 @@ from holdfast.members.clients.librdkafka import adapter as librdkafka_adapter
 from holdfast.members.clients.librdkafka import consumer_adapter, recreation
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.members.clients.librdkafka.recreation import REQUEST_EVERY_S, StallDetector
-from holdfast.members.session.client_adapter import ClientTraits
+from holdfast.members.session.session import ClientTraits
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 ENDS = {OFFSET_BEGINNING: 2, OFFSET_END: 40}

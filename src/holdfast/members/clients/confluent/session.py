@@ -46,9 +46,9 @@ from holdfast.members.clients.librdkafka.adapter import (
     to_client_offsets,
 )
 from holdfast.members.runtime.application_tasks import ApplicationTask, Once
-from holdfast.members.session.client_adapter import Callback, ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
-from holdfast.members.session.poll_session import PollSession
+from holdfast.members.session.poll_session import InFlight, PollSession
+from holdfast.members.session.session import ClientTraits, Notification
 
 _Original: Any = confluent_kafka.Consumer
 _TRAITS = ClientTraits(reports_empty_changes=False, error_stops_commit=False, deleted_are_lost=True)
@@ -87,7 +87,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         super().__init__(consumer, routed.client_config, reset=routed.reset)
         self._callbacks = weakref.ref(callbacks)
         self._routed = routed
-        self.running: Callback | None = None  # the callback of a rebalance that runs
+        self.running: Notification | None = None  # the callback of a rebalance that runs
         self._has_assigned = False  # the running callback has changed the assignment
         self.stored: dict[Resource, OffsetToCommit] = {}  # for the next commit
         self._commit_at = time.monotonic() + routed.interval_s
@@ -113,7 +113,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
             return None
         return lambda resources: work(self.consumer, [TopicPartition(*tp) for tp in resources])
 
-    # See holdfast.members.session.client_adapter.PollClientAdapter
+    # See holdfast.members.session.poll_session.PollClientAdapter
 
     @property
     def stored_to_commit(self) -> Offsets | None:
@@ -132,19 +132,21 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         """
         return self._routed.stores and self.session.is_automatic
 
-    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
-        if not callback.was_called:
+    def apply_assignment(
+        self, notification: Notification, *, should_report: bool
+    ) -> BaseException | None:
+        if not notification.was_called:
             self._has_assigned = False
-        return super().apply_assignment(callback, should_report=should_report)
+        return super().apply_assignment(notification, should_report=should_report)
 
-    def _assign_rest(self, callback: Callback) -> None:
+    def _assign_rest(self, notification: Notification) -> None:
         if not self._has_assigned:
-            super()._assign_rest(callback)
+            super()._assign_rest(notification)
 
-    def _run(self, callback: Callback) -> BaseException | None:
-        outer, self.running = self.running, callback
+    def _run(self, notification: Notification) -> BaseException | None:
+        outer, self.running = self.running, notification
         try:
-            return super()._run(callback)
+            return super()._run(notification)
         finally:
             self.running = outer
 
@@ -169,7 +171,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         self._has_assigned = True
         return True
 
-    def running_revocation(self) -> Callback | None:
+    def running_revocation(self) -> Notification | None:
         """Return the ``on_revoke`` or ``on_lost`` callback that runs, None for none."""
         running = self.running
         return None if running is None or running.call is ListenerCall.ASSIGNED else running

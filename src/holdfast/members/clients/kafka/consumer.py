@@ -46,7 +46,7 @@ from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import run_to_end
 from holdfast.members.runtime.readiness import clear_ready_file
-from holdfast.members.session.client_adapter import NOTHING, InFlight
+from holdfast.members.session.poll_session import NOTHING, InFlight
 
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord

@@ -49,9 +49,9 @@ from holdfast.members.clients.kafka.adapter import (
 )
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_tasks import ApplicationTask, run_to_end
-from holdfast.members.session.client_adapter import Callback, ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
-from holdfast.members.session.poll_session import PollSession
+from holdfast.members.session.poll_session import InFlight, PollSession
+from holdfast.members.session.session import ClientTraits, Notification
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
@@ -238,7 +238,7 @@ class MemberConsumerCoordinator:
         adapter.session = session = PollSession(membership, adapter, _TRAITS, self._in_flight)
         weakref.finalize(self, membership.close)  # a forgotten consumer
         if not session.is_cooperative:  # as kafka-python, which revokes before every join
-            nothing = Callback(ListenerCall.REVOKED, ())
+            nothing = Notification(ListenerCall.REVOKED, ())
             session.tasks.put(ApplicationTask(partial(adapter.notify, nothing)))
         return session
 
