@@ -177,7 +177,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         if not messages:
             self.recreate_if_stalled()
             return messages
-        self.recreation.stall_detector.reset()
+        self.recreation.record_progress()
         if self._lost or self._retained.partitions or self._retained.records:
             messages = self._retained.sort_out(messages, self._lost)
         retained = self._retained.partitions | self._retained.records.keys()
