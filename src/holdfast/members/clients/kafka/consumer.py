@@ -262,10 +262,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
         """Return the offset of the next record; wait until it is known, as kafka-python does."""
-        adapter = None if self._member is None else self._member.adapter
-        with nullcontext() if adapter is None else adapter.awaiting_position():
-            found: int | None = super().position(partition, timeout_ms=timeout_ms)
-        return found
+        session = None if self._member is None else self._member.session
+        with nullcontext() if session is None else session.adapter.awaiting_position():
+            offset: int | None = super().position(partition, timeout_ms=timeout_ms)
+        return offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at another offset, as kafka-python does."""
