@@ -24,9 +24,9 @@ from holdfast.members.config.arguments import as_offsets, check_offsets
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals
 from holdfast.members.runtime.application_tasks import run_to_end
-from holdfast.members.session.client_adapter import NOTHING, ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
-from holdfast.members.session.poll_session import PollSession
+from holdfast.members.session.poll_session import NOTHING, InFlight, PollSession
+from holdfast.members.session.session import ClientTraits
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
