@@ -122,7 +122,7 @@ class WireError(HoldfastError):
     Parameters
     ----------
     reason : str
-        A stable word: one of :class:`Reason`, or a caller's own.
+        A stable word, such as ``truncated`` or ``bad-length`` (docs/wire.md).
     schema : str
         Kafka's name of the schema, such as ``ConsumerProtocolSubscription``.
     version : int or None
