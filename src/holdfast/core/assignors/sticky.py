@@ -23,12 +23,12 @@ imported when a group needs them, since a leader's first round waits for the imp
 ===================================  =======================================================
 ``sticky``                           chooses between the closed form and the flow
 ``optimal/sticky_equal``             the closed form, where all members subscribe alike
-``optimal/flow_graph``               partitions that are alike and members that are alike, once
+``optimal/flow_graph``               partitions that are alike and members that are alike, once;
+                                     the most balanced loads (goal 1)
 ``optimal/sticky_flow``              takes parts with equal subscriptions to the closed form,
                                      solves the others as a flow, and names the partitions; no
                                      search where every claim can stay (goals 1, 3)
-``optimal/flow_levels``              else: the most balanced loads (goal 1)
-``optimal/flow_moves``               and the cheapest flow at the balanced loads (goals 2, 3)
+``optimal/flow_moves``               else: the cheapest flow at the balanced loads (goals 2, 3)
 ``optimal/sticky_spread``            each topic spread evenly (goal 5)
 ``optimal/previous_owners``          cycles of moves that cost nothing else (goal 4)
 ``certificate``                      the prices that prove goals 1 to 4
