@@ -32,6 +32,8 @@ LeaveGroup over another.
   (KAFKA-9184).
 - A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
   partition counts the assignments were planned, it asks for one round: topics may have grown.
+- A member that leaves while its first JoinGroup is outstanding awaits the id in the answer, and
+  leaves with it: the coordinator would reserve the id for the length of a session (KIP-394).
 - A scheduled round is due one delay after its assignment arrived. The next assignment replaces it.
 - The application compares ``terms`` before it commits, because the coordinator checks the member
   and the generation, but not which member has owned a partition since when. Records may be
@@ -421,8 +423,14 @@ def _advance_leave(member: MemberData) -> Actions:
     assert member.leaving is not None
     if member.holdings.owned:
         return revoke(member, member.holdings.owned)
+    is_static = member.options.instance_id is not None
+    awaits_id = member.join_request != NO_REQUEST and member.member_id == "" and not is_static
+    if awaits_id and member.coordinator_known:
+        # The coordinator has reserved an id, or is about to, and completes no round before a member
+        # with this id has joined or left: others would wait for the length of a session (KIP-394).
+        return ()
     member.join_request = NO_REQUEST
-    is_kept = member.options.instance_id is not None and member.leaving.process_ends
+    is_kept = is_static and member.leaving.process_ends
     if member.member_id == "" or (is_kept and member.leaving.returns):
         die(member)
         return ()
