@@ -41,7 +41,7 @@ from holdfast.core.machine.states import GroupState, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
 from holdfast.core.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
-from holdfast.sim.world.world import World
+from holdfast.sim.world import World
 
 STICKY = CooperativeAssignor()
 COMPLETING = GroupState.COMPLETING_REBALANCE
