@@ -20,8 +20,7 @@ from holdfast.errors import RemoteProtocolError
 from holdfast.members.config.policy import make_member
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import Counters, MemberMetrics, RoundTimes
-from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.lags import lag_source_of
+from holdfast.members.runtime.coordinator_client import CoordinatorClient, lag_source_of
 from holdfast.members.runtime.leader_planner import LeaderPlanner
 from holdfast.members.runtime.member_log import NOT_JOINED, MemberLog
 from holdfast.members.runtime.member_thread import MemberThread, RebalanceHandler

@@ -16,12 +16,11 @@ from typing import Any
 
 from holdfast.cluster.connections import ends_member
 from holdfast.cluster.lookup import FoundTopics, Lookup
-from holdfast.cluster.signal_safe import Flag
+from holdfast.cluster.signal_safe import Flag, Mailbox
 from holdfast.core.machine import events
 from holdfast.core.machine.codes import FATAL, ErrorCode, describe
 from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError, nearest
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.member_log import MemberLog
 
 TopicPredicate = Callable[[str], bool]

@@ -19,7 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 from holdfast.cluster.connections import ends_member
 from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.application_tasks import Once
+from holdfast.members.runtime.application_calls import Once
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

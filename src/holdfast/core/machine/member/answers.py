@@ -127,9 +127,10 @@ def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
 def _on_late_join(member: MemberData, event: JoinAnswered) -> Actions:
     """Handle a round that began, or an id that was given, while the member leaves.
 
-    The member revokes in the new generation, and leaves with the id. The member claimed all that it owns when it joined, so no other member has any of it. Under the
-    generation before, its heartbeats and the commit of its revocation would be refused, and its
-    callback would still run when other members take over.
+    The member leaves with the id, and revokes in the new generation. It claimed all that it owns
+    when it joined, so no other member has any of it. Under the generation before, its heartbeats
+    and the commit of its revocation would be refused, and its callback would still run when other
+    members take over.
     """
     if event.error == ErrorCode.MEMBER_ID_REQUIRED:
         member.member_id = event.member_id

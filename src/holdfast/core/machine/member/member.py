@@ -431,11 +431,9 @@ def _advance_leave(member: MemberData) -> Actions:
         return ()
     member.join_request = NO_REQUEST
     is_kept = is_static and member.leaving.process_ends
-    if member.member_id == "" or (is_kept and member.leaving.returns):
-        die(member)
-        return ()
-    if not member.coordinator_known:  # the group notices when the session times out
-        die(member)
+    can_leave = member.member_id != "" and member.coordinator_known
+    if not can_leave or (is_kept and member.leaving.returns):
+        die(member)  # the group notices the end of a session
         return ()
     may_announce = (
         member.rebalance_protocol is RebalanceProtocol.COOPERATIVE

@@ -30,7 +30,7 @@ from holdfast.errors import HoldfastError
 from holdfast.members.clients.confluent import errors
 from holdfast.members.clients.confluent.adapter import ConfluentAdapter
 from holdfast.members.clients.librdkafka.adapter import offsets_of, to_client_offsets
-from holdfast.members.runtime.application_tasks import ApplicationTask, Once
+from holdfast.members.runtime.application_calls import ApplicationTask, Once
 from holdfast.members.session.client_adapter import ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession

@@ -35,7 +35,7 @@ from holdfast.members.clients.drop_in import ClassReplacement, is_ours, with_log
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_available_first
 from holdfast.members.clients.kafka.config import network_of, settings_of
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
-from holdfast.members.runtime.application_tasks import run_to_end
+from holdfast.members.runtime.application_calls import run_to_end
 from holdfast.members.runtime.readiness import clear_ready_file
 from holdfast.members.session.client_adapter import NOTHING, InFlight
 

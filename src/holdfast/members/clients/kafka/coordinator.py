@@ -48,7 +48,7 @@ from holdfast.members.clients.kafka.adapter import (
     to_client_offsets,
 )
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_tasks import ApplicationTask, run_to_end
+from holdfast.members.runtime.application_calls import ApplicationTask, run_to_end
 from holdfast.members.session.client_adapter import Callback, ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import PollSession
