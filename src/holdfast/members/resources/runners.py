@@ -32,7 +32,7 @@ from holdfast.members.resources.attempts import (
     StopEvent,
     resource_name,
 )
-from holdfast.members.runtime.member_log import Log
+from holdfast.members.runtime.member_status import Log
 
 
 class ThreadRunner:

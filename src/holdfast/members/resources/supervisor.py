@@ -49,7 +49,7 @@ from holdfast.members.resources.attempts import (
 )
 from holdfast.members.resources.machine import ResourceMachine
 from holdfast.members.resources.runners import ListenerRunner, ThreadRunner
-from holdfast.members.runtime.member_log import MemberLog
+from holdfast.members.runtime.member_status import MemberLog
 
 _Resources = tuple[partitions.Resource, ...]
 _Step = Callable[[int], Effects]

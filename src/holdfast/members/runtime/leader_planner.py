@@ -40,7 +40,7 @@ from holdfast.errors import HoldfastError
 from holdfast.members.config.own_assignors import TimedFunction
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import Wait
-from holdfast.members.runtime.member_log import NAME, Log, MemberLog
+from holdfast.members.runtime.member_status import NAME, Log, MemberLog
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.counts import VersionedCounts

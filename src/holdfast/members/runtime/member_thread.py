@@ -35,8 +35,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.metrics import RoundTimes
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.member_log import NAME, Log, MemberLog, MemberSnapshot
-from holdfast.members.runtime.readiness import ReadyFile
+from holdfast.members.runtime.member_status import NAME, Log, MemberLog, MemberSnapshot, ReadyFile
 
 _GOING = ENDED | {MemberState.LEAVING}
 _DROPPED_AT_END = (events.MetadataChanged, events.SubscriptionChanged, events.RejoinRequested)

@@ -36,7 +36,7 @@ from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_avail
 from holdfast.members.clients.kafka.config import network_of, settings_of
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
 from holdfast.members.runtime.application_calls import run_to_end
-from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.runtime.member_status import clear_ready_file
 from holdfast.members.session.client_adapter import NOTHING, InFlight
 
 if TYPE_CHECKING:

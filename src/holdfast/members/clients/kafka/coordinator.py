@@ -55,7 +55,7 @@ from holdfast.members.session.poll_session import PollSession
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
-    from holdfast.members.runtime.member_log import MemberSnapshot
+    from holdfast.members.runtime.member_status import MemberSnapshot
 
 TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Any, Any], object]

@@ -43,7 +43,7 @@ from holdfast.members.clients.librdkafka.recreation import (
     ClientRecreation,
     serializes_calls,
 )
-from holdfast.members.runtime.member_log import NAME
+from holdfast.members.runtime.member_status import NAME
 from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest
 from holdfast.members.session.session import GroupSession
 
