@@ -24,7 +24,7 @@ from holdfast.core.machine.upgrade import (
     check_step,
     rebalance_protocol_of,
 )
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.errors import ConfigError
 from holdfast.sim.broker import Hooks
 

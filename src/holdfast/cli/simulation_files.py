@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cluster.snapshot import ClusterSnapshot
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.sim.broker import WALL_MS

@@ -43,7 +43,7 @@ from holdfast.core.machine.leader.designs import (
 from holdfast.core.machine.leader.leader_round import just_before
 from holdfast.core.machine.member.holdings import ordered
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.clock import OwnershipLog
 

@@ -21,7 +21,7 @@ from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
 from holdfast.core.machine.supported_protocols import assignors_for
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.broker import Hooks
 from holdfast.sim.clock import Costs

@@ -39,7 +39,7 @@ from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssi
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import GroupState, MemberState
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.sim.world import World
 

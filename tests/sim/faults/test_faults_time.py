@@ -50,7 +50,7 @@ from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
     encode_member_assignment,
 )
-from holdfast.core.wire.layouts.incremental import decode_design_assignment
+from holdfast.core.wire.layouts.other_protocols import decode_design_assignment
 from holdfast.errors import ConfigError, WireError
 from holdfast.sim.process import Process
 from holdfast.sim.world import World

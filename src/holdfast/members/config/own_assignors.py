@@ -55,7 +55,7 @@ from holdfast.core.machine.policy import (
     worker_policy,
 )
 from holdfast.core.machine.supported_protocols import AssignorSpec, assignor_of, lacks_group
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
 
 _PARTS = ("name", "rebalance_protocols", "subscribe", "read", "lead", "stay")

@@ -47,7 +47,7 @@ from holdfast.core.machine.supported_protocols import (
     of_group,
     supported_assignors,
 )
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.errors import ConfigError
 from holdfast.members.config.own_assignors import design_of
 from holdfast.members.config.settings import OF_WORKERS, Settings

@@ -29,7 +29,7 @@ from typing import Any
 
 from holdfast.core.machine.shared_values import Identity
 from holdfast.core.machine.states import MemberState
-from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.constants import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ConfigError
 from holdfast.members.config.settings import Settings

@@ -20,7 +20,7 @@ from holdfast.core.machine.events import (
     LeaveAnswered,
     SyncAnswered,
 )
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType

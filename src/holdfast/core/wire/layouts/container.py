@@ -47,7 +47,7 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple, NoReturn
 
-from holdfast.core.model.limits import INT32_MAX, NO_GENERATION
+from holdfast.core.model.constants import INT32_MAX, NO_GENERATION
 from holdfast.core.model.partitions import TopicPartitions, sort_partitions
 from holdfast.core.wire.layouts.consumer_protocol import (
     HIGHEST_VERSION,

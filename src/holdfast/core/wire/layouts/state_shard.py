@@ -51,9 +51,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, NoReturn
 
-from holdfast.core.model.limits import INT32_MAX
-from holdfast.core.model.memoized import memoized
-from holdfast.core.model.partitions import TopicPartitions, sort_partitions
+from holdfast.core.model.constants import INT32_MAX
+from holdfast.core.model.partitions import TopicPartitions, memoized, sort_partitions
 from holdfast.core.wire.one.bits import (
     Bits,
     gamma,

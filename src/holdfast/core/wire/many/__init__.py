@@ -9,7 +9,8 @@
 ``programs``               layouts compiled for the reader; tagged fields
 ``ragged``                 a position in each message; gathering runs of bytes, UTF-8
 ``member_messages``        the subscriptions of one group to columns, an owner column to assignments
-``topic_blocks``           the topics of subscriptions, which members mostly share
+``subscription_bytes``     the topics of subscriptions, which members mostly share; what of an
+                           oversized one is kept
 ``name_table``             names in bytes to indices; arrays of names
 =========================  ===============================================================
 """

@@ -18,7 +18,7 @@ from typing import Any, assert_never
 
 from holdfast.core.machine.policy import find_policy
 from holdfast.core.machine.upgrade import Client
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS

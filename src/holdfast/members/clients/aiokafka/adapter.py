@@ -44,7 +44,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.members.session.async_session import AsyncSession
-from holdfast.members.session.client_adapter import Callback
+from holdfast.members.session.session import Notification
 from holdfast.members.session.subscription_state import SubscriptionState
 
 log = logging.getLogger(__name__)
@@ -136,23 +136,23 @@ class AiokafkaAdapter:
     def has_callback(self, call: ListenerCall) -> bool:
         return self._subscription.listener is not None
 
-    async def notify(self, callback: Callback) -> None:
+    async def notify(self, notification: Notification) -> None:
         """Run a callback of the application, if it has one; its error is not raised."""
-        await self.call_listener(callback)
-        if callback.call is ListenerCall.REVOKED:
+        await self.call_listener(notification)
+        if notification.call is ListenerCall.REVOKED:
             await self._coordinator.find_new_topics()
 
-    async def call_listener(self, callback: Callback) -> None:
+    async def call_listener(self, notification: Notification) -> None:
         """Call one method of the application's listener."""
-        listener, name = self._subscription.listener, f"on_partitions_{callback.call.value}"
-        if callback.call is ListenerCall.LOST and not hasattr(listener, name):
+        listener, name = self._subscription.listener, f"on_partitions_{notification.call.value}"
+        if notification.call is ListenerCall.LOST and not hasattr(listener, name):
             name = "on_partitions_revoked"
         if (method := getattr(listener, name, None)) is None:
             return
         running = RunningCallback(self, asyncio.current_task())
         before = _running.set(running)
         try:
-            answer = method(set(_to_client_partitions(callback.resources)))
+            answer = method(set(_to_client_partitions(notification.resources)))
             if inspect.isawaitable(answer):
                 await answer
         except Exception:

@@ -49,7 +49,7 @@ from holdfast.core.machine.leader.assignor_protocol import (
     ReceivedAssignment,
 )
 from holdfast.core.machine.supported_protocols import AssignorSpec
-from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.constants import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
 from holdfast.errors import ClientError, ConfigError

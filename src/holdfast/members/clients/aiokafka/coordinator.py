@@ -42,9 +42,9 @@ from holdfast.members.clients.aiokafka.fetcher import is_cut_off, was_interrupte
 from holdfast.members.clients.drop_in import of_connection, translated
 from holdfast.members.config.settings import Settings
 from holdfast.members.session.async_session import AsyncSession
-from holdfast.members.session.client_adapter import Callback, ClientTraits
 from holdfast.members.session.commits import CommitOrigin
 from holdfast.members.session.membership import Membership
+from holdfast.members.session.session import ClientTraits, Notification
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
@@ -201,7 +201,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             self.request_rejoin()
             session = self.session = self._new_session()
             if not self._subscription.is_cooperative:
-                await self.adapter.call_listener(Callback(ListenerCall.REVOKED, ()))
+                await self.adapter.call_listener(Notification(ListenerCall.REVOKED, ()))
         self._subscription.is_subscribed_again = False
         self._known_subscription, self._topics = subscription, subscription.topics
         session.forget_unsubscribed(subscription.topics)

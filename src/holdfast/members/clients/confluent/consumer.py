@@ -35,8 +35,8 @@ from holdfast.members.clients.confluent.state import LEAVE_S, ConsumerState
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
 from holdfast.members.clients.librdkafka.recreation import keep_in_forks, serializes_calls
 from holdfast.members.runtime.member_status import clear_ready_file
-from holdfast.members.session.client_adapter import NOTHING
 from holdfast.members.session.commits import group_metadata
+from holdfast.members.session.poll_session import NOTHING
 
 if TYPE_CHECKING:
     from confluent_kafka import Message, TopicPartition

@@ -27,15 +27,14 @@ from confluent_kafka import Message
 
 from holdfast.cluster.connections import Connections
 from holdfast.members.clients.confluent import errors
-from holdfast.members.clients.confluent.adapter import Callbacks, ConfluentAdapter
 from holdfast.members.clients.confluent.config import Routed, subscription_of
-from holdfast.members.clients.confluent.session import ConfluentSession
+from holdfast.members.clients.confluent.session import Callbacks, ConfluentAdapter, ConfluentSession
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
 from holdfast.members.clients.librdkafka.recreation import CALLER
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import ApplicationCalls
-from holdfast.members.session.client_adapter import InFlight
 from holdfast.members.session.membership import Membership
+from holdfast.members.session.poll_session import InFlight
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor

@@ -40,8 +40,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.drop_in import translated
 from holdfast.members.runtime.application_calls import ApplicationCalls
-from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest
-from holdfast.members.session.session import GroupSession
+from holdfast.members.session.session import GroupSession, Notification, StartOffsetsRequest
 
 _MOMENT_S = 0.05
 _SLICE_S = 0.1
@@ -192,17 +191,19 @@ class SubscriptionAdapter:
         """Return whether there is a listener: kafka-python's has all callbacks."""
         return self._subscription.rebalance_listener is not None
 
-    def notify(self, callback: Callback) -> BaseException | None:
-        error = self._run(callback)
-        if callback.call is ListenerCall.REVOKED and not self.session.is_cooperative:
-            self._retained = (self._assigned() & callback.resources) - self._lost
+    def notify(self, notification: Notification) -> BaseException | None:
+        error = self._run(notification)
+        if notification.call is ListenerCall.REVOKED and not self.session.is_cooperative:
+            self._retained = (self._assigned() & notification.resources) - self._lost
             self._retained_in = self._generation()
         return error
 
-    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
-        if not callback.was_called:
-            self._take(callback.resources)
-        return self._run(callback) if should_report else None
+    def apply_assignment(
+        self, notification: Notification, *, should_report: bool
+    ) -> BaseException | None:
+        if not notification.was_called:
+            self._take(notification.resources)
+        return self._run(notification) if should_report else None
 
     def _take(self, resources: frozenset[Resource]) -> None:
         self._start_request.reset()
@@ -221,14 +222,14 @@ class SubscriptionAdapter:
     def _generation(self) -> int:
         return self.session.membership.snapshot.identity.generation
 
-    def _run(self, callback: Callback) -> BaseException | None:
+    def _run(self, notification: Notification) -> BaseException | None:
         listener = self._subscription.rebalance_listener
         if listener is None:
             return None
-        method = getattr(listener, f"on_partitions_{callback.call.value}")
+        method = getattr(listener, f"on_partitions_{notification.call.value}")
         if inspect.iscoroutinefunction(method):
             method = partial(self._run_coroutine, method)
-        return callback(method, set(to_client_partitions(callback.resources)))
+        return notification(method, set(to_client_partitions(notification.resources)))
 
 
 class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has no types

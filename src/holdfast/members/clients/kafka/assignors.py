@@ -49,7 +49,7 @@ from holdfast.core.assignors.registry import Named
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.assignor_protocol import Assignor, MemberView, RebalanceProtocol
 from holdfast.core.machine.policy import DESIGNS, policy_of_protocol
-from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.constants import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ConfigError, WireError
 from holdfast.members.clients.client_assignor import ClientAssignor, partition_counts

@@ -5,39 +5,48 @@ positions, fetching, a consumer without a group and one that assigns partitions 
 application's calls keep their names, arguments, results and errors. ``docs/clients.md`` lists what
 differs.
 
-**Strategy.** A subclass whose coordinator is
-:class:`~holdfast.members.clients.kafka.coordinator.MemberConsumerCoordinator`.
+Every keyword of kafka-python keeps its meaning; :mod:`~holdfast.members.clients.drop_in` has those
+of holdfast. ``partition_assignment_strategy`` takes names of the registry as well as kafka-python's
+classes, which mean the assignors of the same name. A value that cannot be honoured is refused by
+``KafkaConfigurationError``, as kafka-python refuses its own keywords.
 
-References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, Designs I, II and III.
+**Strategy.** A subclass whose coordinator is
+:class:`~holdfast.members.clients.kafka.coordinator.MemberConsumerCoordinator`. kafka-python's
+defaults, range and roundrobin, stay the defaults, so members of both kinds work in one group. The
+member's connections are kafka-python's too, and take every keyword of security and of the network
+unchanged.
+
+References: KIP-429, KIP-62, KIP-726; Incremental Cooperative Rebalancing, Designs I, II and III.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import kafka
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import (
-    IllegalStateError,
-    KafkaConfigurationError,
-    SaslAuthenticationFailedError,
-)
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import IllegalStateError, KafkaConfigurationError, SaslAuthenticationFailedError
 from kafka.structs import TopicPartition
 
 from holdfast.cluster.client_configs import check_tokens, kafka_python_tokens
 from holdfast.cluster.login_log import hide_logins
 from holdfast.errors import ClientError, ConfigError
+from holdfast.members.clients import drop_in
 from holdfast.members.clients.drop_in import ClassReplacement, is_ours, with_login
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_available_first
-from holdfast.members.clients.kafka.config import network_of, settings_of
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
+from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import run_to_end
 from holdfast.members.runtime.member_status import clear_ready_file
-from holdfast.members.session.client_adapter import NOTHING, InFlight
+from holdfast.members.session.poll_session import NOTHING, InFlight
 
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord
@@ -45,9 +54,17 @@ if TYPE_CHECKING:
 
     from holdfast.members.metrics import MemberMetrics
 
+
 _ORIGINAL: Any = kafka.KafkaConsumer
 _STRATEGY = "partition_assignment_strategy"
 _SLICE_MS = 100.0
+_KEEP = {
+    RangePartitionAssignor: "range",
+    RoundRobinPartitionAssignor: "roundrobin",
+    StickyPartitionAssignor: "sticky",
+    CooperativeStickyAssignor: "cooperative-sticky",
+}
+_NETWORK = ("security_protocol", "proxy_url", "socks5_proxy", "selector", "client_dns_lookup")
 _T = TypeVar("_T")
 INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=_STRATEGY)
 """Options that :func:`install` gives every consumer of a group."""
@@ -245,10 +262,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
         """Return the offset of the next record; wait until it is known, as kafka-python does."""
-        adapter = None if self._member is None else self._member.adapter
-        with nullcontext() if adapter is None else adapter.awaiting_position():
-            found: int | None = super().position(partition, timeout_ms=timeout_ms)
-        return found
+        session = None if self._member is None else self._member.session
+        with nullcontext() if session is None else session.adapter.awaiting_position():
+            offset: int | None = super().position(partition, timeout_ms=timeout_ms)
+        return offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at another offset, as kafka-python does."""
@@ -357,3 +374,47 @@ def install(**keywords: Any) -> Callable[[], None]:
     ``partition_assignment_strategy`` of a framework is dropped, unless it is given here as well.
     """
     return INSTALLED.install({_ORIGINAL: KafkaConsumer}, keywords)
+
+
+def settings_of(
+    options: Mapping[str, Any], ours: Mapping[str, Any], *, strategies: Iterable[Any] | None
+) -> Settings:
+    """Return the member's settings; ``strategies`` is None if only a policy is named.
+
+    Raises
+    ------
+    KafkaConfigurationError
+        For a keyword that is unknown, out of range, or in conflict with another.
+    """
+    try:
+        return drop_in.settings_of(
+            options, ours, strategies, same=drop_in.SAME, assignor_of=_assignor
+        )
+    except ConfigError as error:
+        raise KafkaConfigurationError(str(error)) from error
+
+
+def network_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords of security and of the network, for the member's own connections."""
+    return {
+        word: value
+        for word, value in options.items()
+        if word in _NETWORK or word.startswith(("ssl_", "sasl_"))
+    }
+
+
+def _assignor(given: Any) -> Any:
+    """Return a name, an assignor of holdfast, or one written for kafka-python."""
+    kind = given if isinstance(given, type) else type(given)
+    if kind in _KEEP:
+        return _KEEP[kind]
+    protocol = getattr(given, "protocol", None)  # one of holdfast.members.clients.kafka.assignors
+    if protocol is not None:
+        return protocol
+    if issubclass(kind, AbstractPartitionAssignor):
+        raise KafkaConfigurationError(
+            f"partition_assignment_strategy: {kind.__name__} is written for kafka-python's own "
+            "coordinator; name an assignor of the registry, or give one with the parts of "
+            "holdfast.core.machine.leader.assignor_protocol.Assignor"
+        )
+    return given

@@ -44,8 +44,7 @@ from holdfast.members.clients.librdkafka.recreation import (
     serializes_calls,
 )
 from holdfast.members.runtime.member_status import NAME
-from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest
-from holdfast.members.session.session import GroupSession
+from holdfast.members.session.session import GroupSession, Notification, StartOffsetsRequest
 
 _log = logging.getLogger(NAME)
 _MOST_INTRODUCED = 16  # more requests would take as long as they save
@@ -142,7 +141,7 @@ Listener = Callable[[list[Resource]], object]
 
 
 class LibrdkafkaAdapter:
-    """librdkafka's :class:`~holdfast.members.session.client_adapter.PollClientAdapter`.
+    """librdkafka's :class:`~holdfast.members.session.poll_session.PollClientAdapter`.
 
     ``reset`` is the logical offset of ``auto.offset.reset``, None if it is an error. If the
     coordinator refuses the request for committed offsets, librdkafka sends it too, and reports the
@@ -322,25 +321,27 @@ class LibrdkafkaAdapter:
     def has_callback(self, call: ListenerCall) -> bool:
         return self.listener_for(call) is not None
 
-    def notify(self, callback: Callback) -> BaseException | None:
+    def notify(self, notification: Notification) -> BaseException | None:
         """Run the callback, unless it has no partitions."""
-        return self._run(callback) if callback.resources else None
+        return self._run(notification) if notification.resources else None
 
-    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+    def apply_assignment(
+        self, notification: Notification, *, should_report: bool
+    ) -> BaseException | None:
         """Run the callback, then begin to fetch the partitions."""
-        if not callback.was_called:
-            self._introduce({topic for topic, _ in callback.resources})
-        error = self._run(callback) if should_report else None
-        self._assign_rest(callback)
+        if not notification.was_called:
+            self._introduce({topic for topic, _ in notification.resources})
+        error = self._run(notification) if should_report else None
+        self._assign_rest(notification)
         return error
 
-    def _assign_rest(self, callback: Callback) -> None:
+    def _assign_rest(self, notification: Notification) -> None:
         """Assign what the callback has not assigned itself."""
-        self.assign_new([TopicPartition(*tp) for tp in callback.in_order()])
+        self.assign_new([TopicPartition(*tp) for tp in notification.in_order()])
 
-    def _run(self, callback: Callback) -> BaseException | None:
-        listener = self.listener_for(callback.call)
-        return None if listener is None else callback(listener, callback.in_order())
+    def _run(self, notification: Notification) -> BaseException | None:
+        listener = self.listener_for(notification.call)
+        return None if listener is None else notification(listener, notification.in_order())
 
 
 def offsets_of(partitions: Sequence[Any]) -> dict[Resource, OffsetToCommit]:

@@ -42,7 +42,7 @@ from holdfast.members.clients.librdkafka.adapter import (
 from holdfast.members.clients.librdkafka.recreation import keep_in_forks
 from holdfast.members.config.settings import Settings, librdkafka_fetch
 from holdfast.members.runtime.member_status import NAME
-from holdfast.members.session.client_adapter import Callback
+from holdfast.members.session.session import Notification
 
 _log = logging.getLogger(NAME)
 _library_log = logging.getLogger("holdfast.librdkafka")
@@ -177,7 +177,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         if not messages:
             self.recreate_if_stalled()
             return messages
-        self.recreation.stall_detector.reset()
+        self.recreation.record_progress()
         if self._lost or self._retained.partitions or self._retained.records:
             messages = self._retained.sort_out(messages, self._lost)
         retained = self._retained.partitions | self._retained.records.keys()
@@ -228,7 +228,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         self._retained.records.clear()
         return self._application_positions()
 
-    # See holdfast.members.session.client_adapter.PollClientAdapter
+    # See holdfast.members.session.poll_session.PollClientAdapter
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
         reached = dict(self._reached)  # the member's threads read it as well
@@ -263,10 +263,12 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         """Return the partitions to resume; the next assignment pauses them again."""
         return (self._pending_revocation | self.paused).intersection(gone)
 
-    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+    def apply_assignment(
+        self, notification: Notification, *, should_report: bool
+    ) -> BaseException | None:
         self.paused &= self.session.membership.snapshot.owned
-        error = super().apply_assignment(callback, should_report=should_report)
-        self.unassign(self._retained.partitions - callback.resources)
+        error = super().apply_assignment(notification, should_report=should_report)
+        self.unassign(self._retained.partitions - notification.resources)
         return error
 
     def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:

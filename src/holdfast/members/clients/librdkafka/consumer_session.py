@@ -23,9 +23,9 @@ from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.members.config.arguments import as_offsets, check_offsets
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals, run_to_end
-from holdfast.members.session.client_adapter import NOTHING, ClientTraits, InFlight
 from holdfast.members.session.membership import Membership
-from holdfast.members.session.poll_session import PollSession
+from holdfast.members.session.poll_session import NOTHING, InFlight, PollSession
+from holdfast.members.session.session import ClientTraits
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
