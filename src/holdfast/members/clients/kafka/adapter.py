@@ -38,7 +38,7 @@ from holdfast.cluster.versions import TESTED
 from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.clients.drop_in import translated
+from holdfast.members.clients.drop_in import to_client_error
 from holdfast.members.runtime.application_calls import ApplicationCalls
 from holdfast.members.session.session import GroupSession, Notification, StartOffsetsRequest
 
@@ -117,8 +117,8 @@ class SubscriptionAdapter:
         """Drop partitions, except retained ones, which may come back."""
         gone = set(partitions) - (self._retained - self._lost)
         self._keep(self._assigned() - gone)
-        for noted in (self._pending_revocation, self._lost, self._retained):
-            noted.difference_update(gone)
+        for partitions_of in (self._pending_revocation, self._lost, self._retained):
+            partitions_of.difference_update(gone)
 
     def _assigned(self) -> set[Resource]:
         return set(map(tuple, self._subscription.assigned_partitions()))
@@ -159,15 +159,15 @@ class SubscriptionAdapter:
         if not missing:
             return True
         try:
-            found = self._start_request.response(missing, self._wait_s(missing, timeout_ms))
+            start_offsets = self._start_request.response(missing, self._wait_s(missing, timeout_ms))
         except HoldfastError as error:
-            raise translated(kafka_errors, error) from error
-        self.session.subscription_state.start_at_committed(found)
-        for tp in sorted(self._missing() & found.keys()):
-            if found[tp] >= 0:
-                self._subscription.seek(TopicPartition(*tp), found[tp])
-        self._start_request.take(found, missing)
-        return missing <= found.keys()
+            raise to_client_error(kafka_errors, error) from error
+        self.session.subscription_state.start_at_committed(start_offsets)
+        for tp in sorted(self._missing() & start_offsets.keys()):
+            if start_offsets[tp] >= 0:
+                self._subscription.seek(TopicPartition(*tp), start_offsets[tp])
+        self._start_request.take(start_offsets, missing)
+        return missing <= start_offsets.keys()
 
     def _wait_s(self, missing: set[Resource], timeout_ms: float | None) -> float | None:
         """Return how long to wait for the answer; None without a limit."""
