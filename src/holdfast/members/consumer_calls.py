@@ -137,12 +137,12 @@ class MemberCalls:
             return
         committed = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
 
-        def answer(done: Future[None]) -> None:
+        def report(done: Future[None]) -> None:
             error = done.exception()
             reported = error if isinstance(error, Exception) else None
             session.tasks.put(ApplicationTask(partial(Once(), on_commit, committed, reported)))
 
-        sent.add_done_callback(answer)
+        sent.add_done_callback(report)
 
     def group_metadata(self) -> bytes:
         """Return the metadata by which a transaction's offsets of an outdated member are refused.

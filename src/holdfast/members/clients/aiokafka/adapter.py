@@ -11,7 +11,7 @@ committed. A dropped partition is never delivered again, however late a fetch of
 
 **Strategy.** aiokafka makes a new assignment at every change, and its fetcher then drops every
 record and every request. :class:`MutableAssignment` is changed instead, and the fetcher reads it
-again. A dropped partition leaves a state without a position for the fetcher, so a late answer is
+again. A dropped partition leaves a state without a position for the fetcher, so a late response is
 dropped. This module uses private parts of aiokafka, so only the versions of
 :mod:`holdfast.cluster.versions` are accepted.
 
@@ -215,7 +215,7 @@ class MutableAssignment(Assignment):  # type: ignore[misc]
         self.add(list(partitions), subscription_state)
 
     def state_value(self, tp: TopicPartition) -> Any:
-        """Return the state of a partition, or of a dropped one, for a late answer."""
+        """Return the state of a partition, or of a dropped one, for a late response."""
         return self._tp_state.get(tp) or self._gone.get(tp)
 
     def keeps(self, tp: TopicPartition) -> bool:

@@ -432,5 +432,5 @@ def commit_failed(error: HoldfastError) -> Any:
 
 
 def no_committed_offsets(error: HoldfastError) -> Any:
-    """Return the error of a request for committed offsets; without an answer aiokafka retries."""
+    """Return the error of a request for committed offsets; without a response aiokafka retries."""
     return copy.copy(to_connection_error(kafka_errors, error))

@@ -67,7 +67,7 @@ def text_of(code: int) -> str:
 
 
 def commit_failed(error: HoldfastError) -> KafkaException:
-    """Return the error of a commit that waited for its answer."""
+    """Return the error of a commit that waited for its response."""
     refusal = kafka_error(error)
     return KafkaException(
         KafkaError(refusal.code(), f"Commit failed: {refusal.str()}", refusal.fatal())

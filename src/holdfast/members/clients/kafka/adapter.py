@@ -9,9 +9,9 @@ kafka-python's own coordinator, a partition that comes back continues at its pos
 *retained* between the two callbacks. It continues only in the very next generation, because no
 other member can have owned it then. In any other one it starts at the committed offset.
 
-The start of a partition waits for open transactions (KIP-447). The application waits for the answer
-only if it requests a position, or has nothing else to read. A partition without a committed offset
-is left to kafka-python's ``auto_offset_reset``.
+The start of a partition waits for open transactions (KIP-447). The application waits for the
+response only if it requests a position, or has nothing else to read. A partition without a
+committed offset is left to kafka-python's ``auto_offset_reset``.
 
 References: KIP-429; kafka-python's ConsumerCoordinator, ``_on_join_complete_async``.
 """
@@ -170,7 +170,7 @@ class SubscriptionAdapter:
         return missing <= start_offsets.keys()
 
     def _wait_s(self, missing: set[Resource], timeout_ms: float | None) -> float | None:
-        """Return how long to wait for the answer; None without a limit."""
+        """Return how long to wait for the response; None without a limit."""
         wait_s = None if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
         if self._is_awaited:
             return wait_s
@@ -239,8 +239,8 @@ class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has 
     arrived it already fetches more, but not from the partitions whose records wait for delivery. If
     all partitions of the fetch are at their end, the broker holds that fetch for
     ``fetch_max_wait_ms`` (500 ms), and until then the others cannot be fetched. So a consumer with
-    one partition behind and others at their end reads one answer every half second. The same
-    happens when an answer arrives between the last check for answers and the next fetch. The
+    one partition behind and others at their end reads one response every half second. The same
+    happens when a response arrives between the last check for responses and the next fetch. The
     original's own coordinator lets the network thread run before each check, which makes that rare;
     holdfast's never waits for that thread in ``poll``.
 
@@ -251,7 +251,7 @@ class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has 
 
     def _fetchable_partitions(self) -> list[TopicPartition]:
         fetchable: list[TopicPartition] = super()._fetchable_partitions()
-        waiting = {answer.topic_partition for answer in self._completed_fetches.copy()}
+        waiting = {fetched.topic_partition for fetched in self._completed_fetches.copy()}
         current = self._next_partition_records
         if current:
             waiting.add(current.topic_partition)
@@ -272,7 +272,7 @@ class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has 
         return bool(self._subscriptions.is_assigned(tp))
 
     def _is_at_end(self, tp: TopicPartition) -> bool:
-        """Return whether the last answer about this partition reached its end."""
+        """Return whether the last response about this partition reached its end."""
         state = self._subscriptions.assignment[tp]
         return state.highwater is not None and state.position.offset >= state.highwater
 

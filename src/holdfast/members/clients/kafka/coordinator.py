@@ -6,9 +6,9 @@ and partitions that stay are not fetched again. Callbacks run inside ``poll``, `
 ``close``, on the application's thread, and may commit.
 
 The session commits. A later call of the application calls the callback of a commit that did not
-wait, in the order of the answers. The callback of automatic commits is
+wait, in the order of the responses. The callback of automatic commits is
 ``default_offset_commit_callback``. A commit that the group refused, or that names what this member
-may not commit, raises ``CommitFailedError``. A missing answer is an error of the connection, and
+may not commit, raises ``CommitFailedError``. A missing response is an error of the connection, and
 can be retried.
 
 **Strategy.** The consumer calls its coordinator by public names alone, which this class has. It has

@@ -7,8 +7,8 @@ on demand; no record is inspected.
 A partition without a start offset of the application starts at the committed offset of the group,
 else by ``auto.offset.reset``; an open transaction is waited for (KIP-447). Automatic commits
 include the start offset, so the next owner continues there, even if no record has come. The call
-that assigns waits only briefly for the answer. A partition whose start offset is not known by then
-appears assigned to the application, and librdkafka gets it with the answer.
+that assigns waits only briefly for the response. A partition whose start offset is not known by
+then appears assigned to the application, and librdkafka gets it with the response.
 
 **Strategy.** The consumer is referred to weakly: the member's threads refer to the adapter, and a
 forgotten consumer must end.
@@ -91,7 +91,7 @@ class StartPositions:
         self._begin_known(_WAITED_S)
 
     def start_known(self) -> None:
-        """Assign waiting partitions, if an answer has come; never wait for one."""
+        """Assign waiting partitions, if a response has come; never wait for one."""
         if self.waiting or self._request.is_open:
             self._begin_known(0.0)
 

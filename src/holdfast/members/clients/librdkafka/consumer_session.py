@@ -122,7 +122,7 @@ class ConsumerSession(PollSession):
     def send_commit(
         self, offsets: Mapping[tuple[str, int], int] | None
     ) -> tuple[Offsets, Future[None]]:
-        """Commit ``offsets``, by default what is processed; return it, and the future answer."""
+        """Commit ``offsets``, by default what is processed; return it, and the future response."""
         if offsets is not None:
             check_offsets(offsets)
         elif not self.in_flight.may_be_processed:  # the application never got the list
