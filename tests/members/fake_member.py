@@ -339,7 +339,7 @@ class FakeAdapter:
 
     # What holdfast.Consumer wants
 
-    def has_begun(self):
+    def is_fetching(self):
         return True
 
     def fetch(self, limit, wait_s):

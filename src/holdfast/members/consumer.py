@@ -291,8 +291,8 @@ class Consumer(MemberCalls):
 
     def poll_one(self, timeout: float = 1.0) -> Message | None:
         """Return the next record, None after ``timeout`` seconds; the previous one is processed."""
-        found = self.poll(timeout, 1)
-        return found[0] if found else None
+        records = self.poll(timeout, 1)
+        return records[0] if records else None
 
     def __iter__(self) -> Iterator[list[Message]]:
         """Yield non-empty lists of records until the consumer is stopped or closed."""

@@ -73,5 +73,5 @@ class ClientAssignor:
 
 def partition_counts(cluster: Any, topics: Iterable[str]) -> dict[str, int]:
     """Return the partition counts of the topics in the client's metadata."""
-    found = {topic: cluster.partitions_for_topic(topic) for topic in sorted(set(topics))}
-    return {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}
+    partitions = {topic: cluster.partitions_for_topic(topic) for topic in sorted(set(topics))}
+    return {topic: max(numbers) + 1 for topic, numbers in partitions.items() if numbers}

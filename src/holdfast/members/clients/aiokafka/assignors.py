@@ -204,10 +204,10 @@ class ForeignAssignor:
 
     def read(self, assignment: bytes) -> ReceivedAssignment:
         """Read an assignment, and pass it to aiokafka's assignor."""
-        found = ConsumerProtocol.ASSIGNMENT.decode(assignment)
-        self._theirs.on_assignment(found)
+        decoded = ConsumerProtocol.ASSIGNMENT.decode(assignment)
+        self._theirs.on_assignment(decoded)
         return ReceivedAssignment(
-            assigned=frozenset((tp.topic, tp.partition) for tp in found.partitions())
+            assigned=frozenset((tp.topic, tp.partition) for tp in decoded.partitions())
         )
 
     def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
@@ -240,5 +240,5 @@ class _Counted:
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         if topic in self._counts:
             return set(range(self._counts[topic]))
-        found: set[int] | None = self._cluster.partitions_for_topic(topic)
-        return found
+        partitions: set[int] | None = self._cluster.partitions_for_topic(topic)
+        return partitions

@@ -243,8 +243,10 @@ def replica_racks(
     racks = {broker.node_id: broker.rack for broker in cluster.brokers() if broker.rack}
 
     def of(tp: TopicPartition) -> tuple[str, ...]:
-        found = {rack for node_id, rack in racks.items() if cluster.is_replica_node(tp, node_id)}
-        return tuple(sorted(found))
+        of_replicas = {
+            rack for node_id, rack in racks.items() if cluster.is_replica_node(tp, node_id)
+        }
+        return tuple(sorted(of_replicas))
 
     return {
         topic: [of(TopicPartition(topic, partition)) for partition in range(count)]
