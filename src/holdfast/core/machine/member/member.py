@@ -32,12 +32,10 @@ LeaveGroup over another.
   (KAFKA-9184).
 - A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
   partition counts the assignments were planned, it asks for one round: topics may have grown.
-- A member that leaves while its first JoinGroup is outstanding awaits the id in the answer, and
-  leaves with it: the coordinator would reserve the id for the length of a session (KIP-394).
+- A member that leaves before it has an id awaits the id, and leaves with it (KIP-394).
 - A scheduled round is due one delay after its assignment arrived. The next assignment replaces it.
-- The application compares ``terms`` before it commits, because the coordinator checks the member
-  and the generation, but not which member has owned a partition since when. Records may be
-  committed only in the term in which they were handed out.
+- The application compares ``terms`` before it commits: the coordinator checks the generation, not
+  the term in which records were handed out, and they may be committed in that term only.
 
 **Strategy.** One function for each event changes a plain record (``member_data``); those for the
 coordinator's answers are in ``answers``. After each event ``_advance`` takes the steps that are
