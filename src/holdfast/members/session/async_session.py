@@ -9,7 +9,7 @@ application may cancel any task. A closed loop counts its jobs as done: none of 
 delivered.
 
 **Strategy.** An exception of a signal handler may interrupt a job and end the loop's run. The job
-is repeated when the loop runs again (:mod:`holdfast.members.runtime.application_tasks`), so each
+is repeated when the loop runs again (:mod:`holdfast.members.runtime.application_calls`), so each
 may be begun twice. :meth:`AsyncSession.do_due` does whatever is due; every job calls it, and the
 client does now and then, in case an exception came after a job was queued and before it ran.
 
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
+from holdfast.members.runtime.application_calls import ApplicationTask, ApplicationTasks
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.session import LAST_COMMIT_S, ClientTraits, GroupSession, Notification
 
@@ -39,21 +39,13 @@ _POLL_S = 0.01
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class _Drain:
-    """A revocation that waits for the application."""
-
-    resources: frozenset[Resource]
-    drained: Callable[[], None]
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
 class _RunningNotification:
     """A callback that runs, or has run."""
 
     notification: Notification
     done: Callable[[str | None], None]
     task: asyncio.Task[None] | None = None
-    runs: asyncio.Task[None] | None = None  # the task that began it, if the job ran twice
+    first_task: asyncio.Task[None] | None = None  # of two, if an interrupted job ran again
 
 
 class AsyncSession(GroupSession):
@@ -78,7 +70,8 @@ class AsyncSession(GroupSession):
         self.in_flight = in_flight
         self._loop = loop
         self._jobs = ApplicationTasks()
-        self._drains: list[_Drain] = []
+        # Revocations that wait for the application: whom to notify, and the partitions.
+        self._drains: dict[Callable[[], None], frozenset[Resource]] = {}
         self._running: list[_RunningNotification] = []
         self._revocation_reported = False  # a revocation was reported, and no assignment since
         self._is_over = False
@@ -153,14 +146,14 @@ class AsyncSession(GroupSession):
         """Return the committed offsets, -1 for none.
 
         None if a partition was revoked or assigned during the request: another member may have
-        committed since the answer, and the caller must request again.
+        committed since the response, and the caller must request again.
         """
         terms = _terms(self.membership, partitions)
-        found = await asyncio.wrap_future(self.request_committed(partitions))
+        committed = await asyncio.wrap_future(self.request_committed(partitions))
         if _terms(self.membership, partitions) != terms:
             return None
-        self.subscription_state.start_at_committed(found)
-        return found
+        self.subscription_state.start_at_committed(committed)
+        return committed
 
     # What is due
 
@@ -194,18 +187,19 @@ class AsyncSession(GroupSession):
 
     def _check_drains(self) -> None:
         waiting = self.in_flight.keys()
-        for drain in [one for one in self._drains if waiting.isdisjoint(one.resources)]:
-            drain.drained()
-            self._drains.remove(drain)
+        for drained in [one for one, tps in self._drains.items() if waiting.isdisjoint(tps)]:
+            drained()
+            del self._drains[drained]
 
-    def _mark_pending_revocation(self, drain: _Drain) -> None:
+    def _mark_pending_revocation(
+        self, resources: frozenset[Resource], drained: Callable[[], None]
+    ) -> None:
         self.record_positions()
-        self.adapter.mark_pending_revocation(drain.resources)
+        self.adapter.mark_pending_revocation(resources)
         if not self.is_automatic:
-            drain.drained()
+            drained()
             return
-        if drain not in self._drains:
-            self._drains.append(drain)
+        self._drains[drained] = resources
         self._check_drains()
 
     def _stop_delivery(self, resources: Collection[Resource]) -> None:
@@ -247,10 +241,10 @@ class AsyncSession(GroupSession):
 
     async def _run(self, running: _RunningNotification, *, should_report: bool) -> None:
         """Run a callback once; the second task of an interrupted job waits for its end."""
-        if running.runs is not None:
-            await asyncio.wait([running.runs])
+        if running.first_task is not None:
+            await asyncio.wait([running.first_task])
             return
-        running.runs = asyncio.current_task()
+        running.first_task = asyncio.current_task()
         await self._notify(running.notification, should_report=should_report)
 
     async def _notify(self, notification: Notification, *, should_report: bool) -> None:
@@ -279,8 +273,7 @@ class AsyncSession(GroupSession):
         self, resources: tuple[Resource, ...], drained: Callable[[], None]
     ) -> None:
         """Stop delivery of ``resources``; call ``drained`` once they are processed."""
-        drain = _Drain(resources=frozenset(resources), drained=drained)
-        if not self._later(partial(self._mark_pending_revocation, drain)):
+        if not self._later(partial(self._mark_pending_revocation, frozenset(resources), drained)):
             drained()
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:

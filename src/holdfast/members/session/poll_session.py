@@ -10,7 +10,7 @@ revocation, its records in flight are not committed. Positions are read on a thr
 which may wait for the client.
 
 **Strategy.** A task that is interrupted by an exception of a signal handler is repeated
-(:mod:`holdfast.members.runtime.application_tasks`): each task may be begun twice.
+(:mod:`holdfast.members.runtime.application_calls`): each task may be begun twice.
 
 References: KIP-429 (callbacks), KIP-62.
 """
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
+from holdfast.members.runtime.application_calls import ApplicationTask, ApplicationTasks
 from holdfast.members.session.commits import OnLastCommit
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.session import (
@@ -291,20 +291,20 @@ class PollSession(GroupSession):
 
     def _commit_while_away(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         try:
-            found = self._processed_offsets(action.resources)
+            processed = self._processed_offsets(action.resources)
         except Exception as error:  # the client's
             if (runtime := self.membership.runtime) is not None:
                 runtime.log.warning("positions could not be read for the last commit: %r", error)
             done(-1)
             return
-        if found is None:  # it is inside a call, which does the task itself
+        if processed is None:  # it is inside a call, which does the task itself
             self.tasks.put(
                 ApplicationTask(
                     self.record_positions, lambda _: self.commits.commit_revoked(action, done)
                 )
             )
             return
-        self.subscription_state.record_at_least(found)
+        self.subscription_state.record_at_least(processed)
         self.commits.commit_revoked(action, done)
 
     def _processed_offsets(self, partitions: Collection[Resource]) -> Offsets | None:
@@ -313,10 +313,10 @@ class PollSession(GroupSession):
         if last_result is None:
             return None
         positions = self.adapter.positions(partitions)
-        found = self.processed(positions, self.adapter.first_in_flight(last_result))
+        processed = self.processed(positions, self.adapter.first_in_flight(last_result))
         if self.in_flight.last_result is not last_result:
             return None
-        return {tp: at for tp, at in found.items() if tp in set(partitions)}
+        return {tp: at for tp, at in processed.items() if tp in set(partitions)}
 
     def end(self) -> None:
         """Stop reading positions."""

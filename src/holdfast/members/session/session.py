@@ -41,7 +41,7 @@ from holdfast.cluster.signal_safe import SignalSafeFuture
 from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.runtime.application_tasks import Once
+from holdfast.members.runtime.application_calls import Once
 from holdfast.members.session.commits import CommitOrigin, Commits, OnLastCommit, loss_of
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
@@ -255,7 +255,7 @@ class GroupSession:
     def commit_before_leaving(self, timeout_s: float) -> SignalSafeFuture[None] | None:
         """Commit before leaving, which abandons the current round.
 
-        The coordinator may have ended that round, with its answer on the way. The commit of the
+        The coordinator may have ended that round, with its response on the way. The commit of the
         revocation would then be too late for the old generation, and this member would never know
         the new one.
         """
@@ -287,11 +287,11 @@ class GroupSession:
 class StartOffsetsRequest(Generic[_Start]):
     """The request for start offsets, which is repeated until a broker answers.
 
-    One request is open at a time. Without an answer it is repeated after an interval, each one
-    longer than the one before. The answer of a request from before a change of the assignment is
+    One request is open at a time. Without a response it is repeated after an interval, each one
+    longer than the one before. The response to a request from before a change of the assignment is
     discarded: another member may have read and committed since. Whether a later request could be
     answered at all is one decision for every client
-    (:func:`~holdfast.cluster.connections.ends_member`). An answer may lack partitions, which are
+    (:func:`~holdfast.cluster.connections.ends_member`). A response may lack partitions, which are
     requested again.
 
     References: KIP-447; Kafka's ConsumerCoordinator, ``initWithCommittedOffsetsIfNeeded``.
@@ -311,7 +311,7 @@ class StartOffsetsRequest(Generic[_Start]):
 
     @property
     def is_open(self) -> bool:
-        """Return whether a request is open whose answer was not taken."""
+        """Return whether a request is open whose response was not taken."""
         return self._pending is not None
 
     def response(
@@ -319,8 +319,8 @@ class StartOffsetsRequest(Generic[_Start]):
     ) -> Mapping[Resource, _Start]:
         """Return start offsets known within ``wait_s``; None waits for ever.
 
-        The answer stays until :meth:`take`, so an interrupted caller gets the same one again. If no
-        broker will ever answer, it is an error.
+        The response stays until :meth:`take`, so an interrupted caller gets the same one again. If
+        no broker will ever answer, it is an error.
         """
         if self._pending is None and partitions and self._is_time(wait_s):
             self.requested_at = time.monotonic()
@@ -328,7 +328,7 @@ class StartOffsetsRequest(Generic[_Start]):
         if self._pending is None:
             return {}
         try:
-            found = self._pending.result(wait_s)
+            start_offsets = self._pending.result(wait_s)
         except TimeoutError:
             return {}
         except Exception as error:
@@ -336,9 +336,9 @@ class StartOffsetsRequest(Generic[_Start]):
             if ends_member(error):
                 raise
             return {}
-        if not found:
+        if not start_offsets:
             self._retry()
-        return found
+        return start_offsets
 
     def _is_time(self, wait_s: float | None) -> bool:
         """Wait for the next request's time, at most ``wait_s``; return whether it has come."""
@@ -348,11 +348,11 @@ class StartOffsetsRequest(Generic[_Start]):
             time.sleep(waited_s)
         return waited_s >= left_s
 
-    def take(self, answer: Mapping[Resource, _Start], partitions: Collection[Resource]) -> None:
-        """Mark an answer as used; partitions that it lacks are requested again."""
-        if answer and answer.keys() >= set(partitions):
+    def take(self, response: Mapping[Resource, _Start], partitions: Collection[Resource]) -> None:
+        """Mark a response as used; partitions that it lacks are requested again."""
+        if response and response.keys() >= set(partitions):
             self._pending = None
-        elif answer:
+        elif response:
             self._retry()
 
     def _retry(self) -> None:

@@ -37,7 +37,7 @@ from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToC
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.confluent import errors
-from holdfast.members.clients.confluent.config import Routed
+from holdfast.members.clients.confluent.config import RoutedConfig
 from holdfast.members.clients.librdkafka.adapter import (
     LibrdkafkaAdapter,
     Listener,
@@ -45,7 +45,7 @@ from holdfast.members.clients.librdkafka.adapter import (
     offsets_of,
     to_client_offsets,
 )
-from holdfast.members.runtime.application_tasks import ApplicationTask, Once
+from holdfast.members.runtime.application_calls import ApplicationTask, Once
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import InFlight, PollSession
 from holdfast.members.session.session import ClientTraits, Notification
@@ -83,7 +83,7 @@ class Callbacks:
 class ConfluentAdapter(LibrdkafkaAdapter):
     """Client adapter of one ``holdfast.confluent.Consumer``."""
 
-    def __init__(self, consumer: Any, callbacks: Callbacks, routed: Routed):
+    def __init__(self, consumer: Any, callbacks: Callbacks, routed: RoutedConfig):
         super().__init__(consumer, routed.client_config, reset=routed.reset)
         self._callbacks = weakref.ref(callbacks)
         self._routed = routed
@@ -186,12 +186,12 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         self.start_positions.forget(list(self.start_positions.waiting))
         self.recreation.forget()
 
-    def note_pause(self, partitions: Sequence[Any], *, is_paused: bool) -> None:
+    def record_pause(self, partitions: Sequence[Any], *, is_paused: bool) -> None:
         """Record what the application pauses or resumes; librdkafka does not report it."""
         named = {(p.topic, p.partition) for p in partitions}
         self.paused = self.paused | named if is_paused else self.paused - named
 
-    def note_seek(self, part: Any, *, is_subscribed: bool) -> None:
+    def record_seek(self, part: Any, *, is_subscribed: bool) -> None:
         """Record a seek; the application may commit from the new offset on."""
         self.recreation.seek(self.consumer, part)
         offset = 0 if part.offset == OFFSET_BEGINNING else part.offset
@@ -237,7 +237,7 @@ class ConfluentSession(PollSession):
             adapter,
             _TRAITS,
             in_flight,
-            lambda offsets, error: self._answer(error, to_client_offsets(offsets)),
+            lambda offsets, error: self._report_commit(error, to_client_offsets(offsets)),
         )
         self._served_at = time.monotonic()
         self._reported_at = 0.0
@@ -268,7 +268,7 @@ class ConfluentSession(PollSession):
             self.adapter.start_known()
             self._served_at = time.monotonic()
             if (sent := self.maybe_auto_commit()) is not None:
-                self._answer_later(sent[1], to_client_offsets(sent[0]))
+                self._report_later(sent[1], to_client_offsets(sent[0]))
         return None
 
     def _late(self, seconds: float) -> Message | None:
@@ -330,11 +330,11 @@ class ConfluentSession(PollSession):
         """Commit ``offsets``, or the stored offsets, as ``Consumer.commit`` does."""
         wanted, origin = self.offsets_to_commit(None if offsets is None else offsets_of(offsets))
         if offsets is None:  # for the others the original reports that there is nothing to commit
-            answer = to_client_offsets(wanted)
-            answer += [TopicPartition(*tp) for tp in self.adapter.assigned_now() - wanted.keys()]
+            reported = to_client_offsets(wanted)
+            reported += [TopicPartition(*tp) for tp in self.adapter.assigned_now() - wanted.keys()]
         else:
-            answer = [_copy(part) for part in offsets]
-        answer.sort(key=lambda part: (part.topic, part.partition))
+            reported = [_copy(part) for part in offsets]
+        reported.sort(key=lambda part: (part.topic, part.partition))
         try:
             sent = self.commits.commit_async(wanted, origin, timeout_s=self.settings.call_timeout_s)
             if waits:
@@ -342,28 +342,30 @@ class ConfluentSession(PollSession):
         except HoldfastError as error:
             if waits:
                 raise errors.commit_failed(error) from error
-            self._answer(error, answer)
+            self._report_commit(error, reported)
             return None
         if waits and not wanted:
             raise errors.exception(errors.NO_OFFSET, "Commit failed: Local: No offset stored")
         if waits:
-            return answer
+            return reported
         if wanted:
-            self._answer_later(sent, answer)
+            self._report_later(sent, reported)
         else:
-            self._answer(errors.exception(errors.NO_OFFSET, "Local: No offset stored"), answer)
+            self._report_commit(
+                errors.exception(errors.NO_OFFSET, "Local: No offset stored"), reported
+            )
         return None
 
-    def _answer_later(self, sent: Future[None], answer: list[Any]) -> None:
+    def _report_later(self, sent: Future[None], offsets: list[Any]) -> None:
         """Call ``on_commit`` once the commit is answered."""
         if self.adapter.on_commit is not None:
-            sent.add_done_callback(lambda done: self._answer(done.exception(), answer))
+            sent.add_done_callback(lambda done: self._report_commit(done.exception(), offsets))
 
-    def _answer(self, error: BaseException | None, answer: list[Any]) -> None:
+    def _report_commit(self, error: BaseException | None, offsets: list[Any]) -> None:
         """Queue a call of ``on_commit`` for a later poll, as the original does."""
         if (on_commit := self.adapter.on_commit) is not None:
-            reported = None if error is None else errors.kafka_error(error)
-            self.tasks.put(ApplicationTask(partial(Once(), on_commit, reported, answer)))
+            kafka_error = None if error is None else errors.kafka_error(error)
+            self.tasks.put(ApplicationTask(partial(Once(), on_commit, kafka_error, offsets)))
 
 
 def _not_available(topic: str) -> Message:

@@ -44,8 +44,8 @@ from holdfast.members.clients.drop_in import ClassReplacement, is_ours, with_log
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_available_first
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_tasks import run_to_end
-from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.runtime.application_calls import run_to_end
+from holdfast.members.runtime.member_status import clear_ready_file
 from holdfast.members.session.poll_session import NOTHING, InFlight
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=_STRATEGY)
 """Options that :func:`install` gives every consumer of a group."""
 
 
-class _ComesOutError(Exception):
+class _PollEndedError(Exception):
     """Ends an iterator's call whose poll has ended early."""
 
 
@@ -182,16 +182,16 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         A callback gets no records: it would wait for itself.
         """
         if self._group is None:
-            found: dict[TopicPartition, list[ConsumerRecord]]
-            found = super().poll(timeout_ms, max_records, update_offsets)
-            return found
+            records: dict[TopicPartition, list[ConsumerRecord]]
+            records = super().poll(timeout_ms, max_records, update_offsets)
+            return records
         if update_offsets and self._calls.is_in_call():  # else it is the poll of an iterator
             return {}
         poll = partial(super().poll, max_records=max_records, update_offsets=update_offsets)
-        found = self._delivered(partial(self._poll_in_slices, poll, timeout_ms), {})
-        if not (found or update_offsets) and self._calls.should_return():
-            raise _ComesOutError  # the iterator would continue
-        return found
+        records = self._delivered(partial(self._poll_in_slices, poll, timeout_ms), {})
+        if not (records or update_offsets) and self._calls.should_return():
+            raise _PollEndedError  # the iterator would continue
+        return records
 
     def _poll_in_slices(
         self, poll: Callable[[float], dict[TopicPartition, Any]], timeout_ms: float
@@ -200,10 +200,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         deadline = monotonic() + timeout_ms / 1000
         left_ms = timeout_ms
         while True:
-            found = poll(min(left_ms, _SLICE_MS))
+            records = poll(min(left_ms, _SLICE_MS))
             left_ms = 1000 * (deadline - monotonic())
-            if found or left_ms <= 0 or self._calls.should_return():
-                return found
+            if records or left_ms <= 0 or self._calls.should_return():
+                return records
 
     def __next__(self) -> ConsumerRecord:
         if self._group is None:
@@ -219,7 +219,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             self._member.poll(0)  # before the next record of a list that was polled before
         try:
             return next_record()
-        except (IllegalStateError, _ComesOutError) as error:
+        except (IllegalStateError, _PollEndedError) as error:
             if self._closed:  # in a callback, or on another thread
                 raise StopIteration("KafkaConsumer closed") from None
             if isinstance(error, IllegalStateError):
@@ -231,17 +231,17 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         in_flight = self._in_flight
 
         def deliver() -> _T:
-            found = nothing
+            result = nothing
             in_flight.begin_call()
             try:
-                found = call()
+                result = call()
             finally:
-                in_flight.last_result = found or NOTHING
+                in_flight.last_result = result or NOTHING
                 in_flight.may_be_processed = not self._calls.should_return()
-            return found
+            return result
 
-        found = self._calls.run(deliver)
-        return found if in_flight.may_be_processed else nothing
+        result = self._calls.run(deliver)
+        return result if in_flight.may_be_processed else nothing
 
     def subscribe(self, *topics: Any, **named: Any) -> None:
         """Subscribe to topics or to a pattern, as kafka-python does."""
@@ -271,14 +271,14 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         """Continue at another offset, as kafka-python does."""
         super().seek(partition, offset)
         if self._member is not None:
-            self._member.sought(partition, offset)
+            self._member.record_seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Continue at the first offset of ``partitions``, by default of all."""
         super().seek_to_beginning(*partitions)
         if self._member is not None:
             for partition in partitions or self.assignment():
-                self._member.sought(partition, 0)
+                self._member.record_seek(partition, 0)
 
     def close(
         self,
@@ -324,14 +324,14 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
         """Return kafka-python's metrics, with the member's in ``consumer-coordinator-metrics``."""
-        found: dict[str, dict[str, float]] | None = super().metrics(raw)
+        metrics: dict[str, dict[str, float]] | None = super().metrics(raw)
         ours = self.__holdfast_metrics__()
-        if found and ours is not None and not raw:
-            found["consumer-coordinator-metrics"] = {
-                **found.get("consumer-coordinator-metrics", {}),
+        if metrics and ours is not None and not raw:
+            metrics["consumer-coordinator-metrics"] = {
+                **metrics.get("consumer-coordinator-metrics", {}),
                 **ours.to_kafka(),
             }
-        return found
+        return metrics
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
         session = None if self._group is None else self._group.session

@@ -6,9 +6,9 @@ and partitions that stay are not fetched again. Callbacks run inside ``poll``, `
 ``close``, on the application's thread, and may commit.
 
 The session commits. A later call of the application calls the callback of a commit that did not
-wait, in the order of the answers. The callback of automatic commits is
+wait, in the order of the responses. The callback of automatic commits is
 ``default_offset_commit_callback``. A commit that the group refused, or that names what this member
-may not commit, raises ``CommitFailedError``. A missing answer is an error of the connection, and
+may not commit, raises ``CommitFailedError``. A missing response is an error of the connection, and
 can be retried.
 
 **Strategy.** The consumer calls its coordinator by public names alone, which this class has. It has
@@ -39,7 +39,7 @@ from holdfast.core.machine import states as machine_states
 from holdfast.core.machine.codes import COMMIT_FAILED
 from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
-from holdfast.members.clients.drop_in import of_connection, translated
+from holdfast.members.clients.drop_in import to_client_error, to_connection_error
 from holdfast.members.clients.kafka.adapter import (
     CrossThreadCalls,
     SubscriptionAdapter,
@@ -47,14 +47,14 @@ from holdfast.members.clients.kafka.adapter import (
     to_client_offsets,
 )
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_tasks import ApplicationTask, run_to_end
+from holdfast.members.runtime.application_calls import ApplicationTask, run_to_end
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import InFlight, PollSession
 from holdfast.members.session.session import ClientTraits, Notification
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
-    from holdfast.members.runtime.member_log import MemberSnapshot
+    from holdfast.members.runtime.member_status import MemberSnapshot
 
 ClientOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Any, Any], object]
@@ -185,7 +185,7 @@ class MemberConsumerCoordinator:
         self._topics: tuple[str, ...] | None = None  # the member's subscription
         self._counts: dict[str, Any] = {}
         self._due_callbacks: deque[Callable[[], object]] = deque()
-        cluster.add_listener(WeakMethod(self._note_partitions))
+        cluster.add_listener(WeakMethod(self._check_partitions))
 
     # The member
 
@@ -235,10 +235,10 @@ class MemberConsumerCoordinator:
             session.tasks.do_all(0.0)
             if not session.membership.is_fenced:  # else every poll raises it, as the original's
                 self._forget(session)
-            raise translated(kafka_errors, failure) from failure
+            raise to_client_error(kafka_errors, failure) from failure
         return session
 
-    def _note_partitions(self, cluster: Any) -> None:
+    def _check_partitions(self, cluster: Any) -> None:
         """Have the member check its topics, if kafka-python has seen their partitions change."""
         topics = self._subscription.subscription or ()
         counts = {topic: cluster.partitions_for_topic(topic) for topic in sorted(topics)}
@@ -305,7 +305,7 @@ class MemberConsumerCoordinator:
                 session.is_automatic = session.is_automatic and autocommit
                 self._leave(session, timeout_ms, process_ends=True)
         finally:
-            self._cluster.remove_listener(WeakMethod(self._note_partitions))
+            self._cluster.remove_listener(WeakMethod(self._check_partitions))
             self._original.close(autocommit=autocommit, timeout_ms=timeout_ms)
 
     def _leave(
@@ -344,7 +344,7 @@ class MemberConsumerCoordinator:
         """Return committed offsets, as kafka-python does."""
         return self._original.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
 
-    def sought(self, partition: TopicPartition, offset: int) -> None:
+    def record_seek(self, partition: TopicPartition, offset: int) -> None:
         """Record a seek; the application may commit from the new offset on."""
         if self.session is not None:
             self.session.subscription_state.seek((partition.topic, partition.partition), offset)
@@ -410,8 +410,8 @@ def error_of_commit(error: BaseException) -> Any:
     if isinstance(error, LocalProtocolError):  # what this generation does not own
         return kafka_errors.CommitFailedError(str(error))
     if isinstance(error, RemoteProtocolError) and error.error_code in COMMIT_FAILED:
-        return kafka_errors.CommitFailedError(translated(kafka_errors, error))
-    return of_connection(kafka_errors, error)
+        return kafka_errors.CommitFailedError(to_client_error(kafka_errors, error))
+    return to_connection_error(kafka_errors, error)
 
 
 def error_of_late_commit(error: BaseException) -> Any:

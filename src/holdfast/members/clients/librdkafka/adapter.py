@@ -7,8 +7,8 @@ on demand; no record is inspected.
 A partition without a start offset of the application starts at the committed offset of the group,
 else by ``auto.offset.reset``; an open transaction is waited for (KIP-447). Automatic commits
 include the start offset, so the next owner continues there, even if no record has come. The call
-that assigns waits only briefly for the answer. A partition whose start offset is not known by then
-appears assigned to the application, and librdkafka gets it with the answer.
+that assigns waits only briefly for the response. A partition whose start offset is not known by
+then appears assigned to the application, and librdkafka gets it with the response.
 
 **Strategy.** The consumer is referred to weakly: the member's threads refer to the adapter, and a
 forgotten consumer must end.
@@ -43,7 +43,7 @@ from holdfast.members.clients.librdkafka.recreation import (
     ClientRecreation,
     serializes_calls,
 )
-from holdfast.members.runtime.member_log import NAME
+from holdfast.members.runtime.member_status import NAME
 from holdfast.members.session.session import GroupSession, Notification, StartOffsetsRequest
 
 _log = logging.getLogger(NAME)
@@ -91,7 +91,7 @@ class StartPositions:
         self._begin_known(_WAITED_S)
 
     def start_known(self) -> None:
-        """Assign waiting partitions, if an answer has come; never wait for one."""
+        """Assign waiting partitions, if a response has come; never wait for one."""
         if self.waiting or self._request.is_open:
             self._begin_known(0.0)
 
@@ -99,15 +99,15 @@ class StartPositions:
         adapter, consumer = self._adapter, self._adapter.consumer
         requested = set(self.waiting)
         try:
-            answer = self._request.response(requested, wait_s)
+            response = self._request.response(requested, wait_s)
         except HoldfastError as error:
-            answer = adapter.on_start_refused(error, requested)
-        start_offsets = {tp: answer[tp] for tp in sorted(requested) if tp in answer}
+            response = adapter.on_start_refused(error, requested)
+        start_offsets = {tp: response[tp] for tp in sorted(requested) if tp in response}
         self.forget(start_offsets)
         self._with_start |= {
             tp for tp, start in start_offsets.items() if start.offset != OFFSET_INVALID
         }
-        self._request.take(answer, requested)
+        self._request.take(response, requested)
         if start_offsets:
             given = adapter.use_start_offsets(start_offsets)
             _Original.incremental_assign(
@@ -124,8 +124,8 @@ class StartPositions:
 
     def forget(self, partitions: Collection[Resource]) -> None:
         """Forget partitions that are unassigned, or need not wait."""
-        for noted in (self._with_start, self.waiting):
-            noted.difference_update(partitions)
+        for recorded in (self._with_start, self.waiting):
+            recorded.difference_update(partitions)
 
     def hide(self, assignment: list[Any]) -> list[Any]:
         """Return an assignment as the original does: a partition without an offset is stored."""
@@ -185,12 +185,12 @@ class LibrdkafkaAdapter:
 
     def first_in_flight(self, held: Any) -> Offsets:
         messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
-        found: dict[Resource, OffsetToCommit] = {}
+        first: dict[Resource, OffsetToCommit] = {}
         for message in messages:
             if message.error() is None:
                 start = message.topic(), message.partition()
-                found.setdefault(start, OffsetToCommit(message.offset()))
-        return found
+                first.setdefault(start, OffsetToCommit(message.offset()))
+        return first
 
     # Changes
 

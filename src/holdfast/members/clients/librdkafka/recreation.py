@@ -18,7 +18,7 @@ recreation does not help, the next one comes after twice as many requests. confl
 closed object be initialized again, inside the same consumer. Before its calls waited for each
 other, another thread could be inside the library meanwhile: there the stall is only logged.
 
-Not obvious: librdkafka 2.10 to 2.16 drops every broker that a Metadata answer does not name. A
+Not obvious: librdkafka 2.10 to 2.16 drops every broker that a Metadata response does not name. A
 broker that has just started may name none. Then librdkafka usually starts again at
 ``bootstrap.servers``, but in some orders of its threads it does not, and stays without brokers.
 
