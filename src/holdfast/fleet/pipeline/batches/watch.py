@@ -7,7 +7,7 @@ of a transaction that was open at the end of a batch narrows no gap of that batc
 
 Batches follow each other until the last one had a record at every offset: a record that compaction
 deleted while an earlier batch was read has a later record of its key, which was read then
-(:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). Records of open transactions are kept between
+(:mod:`holdfast.fleet.pipeline.ingest.offsets_topic`). Records of open transactions are kept between
 batches, as state. If new offsets have no record, a tombstone may be among the missing ones: then
 the records behind the state are looked up, and a batch of tombstones deletes the lost ones
 (:mod:`holdfast.fleet.pipeline.ingest.deletions`).
@@ -60,6 +60,7 @@ from holdfast.fleet.pipeline.history.lag import OWNERS, EarlierLag, Ends, Unread
 from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
+    MOST_READS,
     OFFSETS,
     LogEnds,
     LogPart,
@@ -74,7 +75,6 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
 from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import LATEST
-from holdfast.fleet.pipeline.ingest.topic_reader import MOST_READS
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, described
 from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.holdable import moment_text, to_us

@@ -1,7 +1,7 @@
 """Records of a cluster or a dump, to Arrow columns.
 
-``offsets_topic`` reads a cluster, span by span; ``topic_reader`` does so without Spark and follows
-open transactions, whose records ``transactions`` keeps. ``polled_feed`` polls coordinators instead
+``offsets_topic`` reads a cluster, span by span, and follows open transactions, whose records
+``transactions`` keeps. ``polled_feed`` polls coordinators instead
 of the topic, ``described_records`` writes what they answer.
 ``source`` opens a dump and reads it, ``dump`` writes one, ``merge`` makes one of several.
 ``deletions`` finds keys that were deleted without a tombstone. ``selection`` chooses groups.

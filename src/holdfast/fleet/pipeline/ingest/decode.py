@@ -3,8 +3,9 @@
 A record batch has the columns ``key`` and ``value`` (binary). It may have ``partition`` (int32),
 ``offset`` (int64) and ``timestamp``, as Spark's Kafka source and a dump do. These three come out as
 ``log_partition``, ``log_offset`` and ``timestamp`` (:func:`log_positions`). Commits become columns
-in :mod:`holdfast.fleet.pipeline.ingest.split`, the records of groups in
-:mod:`holdfast.fleet.pipeline.ingest.decode_groups`.
+in :mod:`holdfast.fleet.pipeline.ingest.split`, records of classic groups generations in
+:mod:`holdfast.fleet.pipeline.ingest.decode_classic`, those of all other groups events in
+:mod:`holdfast.fleet.pipeline.history.consumer_groups`.
 
 **Rules.** A record that does not parse becomes a row of ``bad_records`` with its bytes, and
 nothing else. A record of an unknown type is counted. Rows come out in no particular order within a

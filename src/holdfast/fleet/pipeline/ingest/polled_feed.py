@@ -64,9 +64,8 @@ if TYPE_CHECKING:
     from holdfast.cluster.group_messages import Position
     from holdfast.cluster.groups_now import PolledGroups
     from holdfast.cluster.snapshot import ClusterSnapshot, SeenGroup, SeenMember
-    from holdfast.fleet.pipeline.ingest.offsets_topic import LogEnds
+    from holdfast.fleet.pipeline.ingest.offsets_topic import LogEnds, Span
     from holdfast.fleet.pipeline.ingest.source import Dump
-    from holdfast.fleet.pipeline.ingest.topic_reader import Span
     from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.paths import StoragePath
 
