@@ -42,8 +42,8 @@ import pyarrow.parquet as pq
 from holdfast.fleet.pipeline.batches.history import run, topic_names
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged
 from holdfast.fleet.pipeline.ingest import decode_classic
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.generations import assignment_table
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump, read_pieces
 from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.pipeline.steps import Pieces, named, numbers, pieces

@@ -33,13 +33,13 @@ with needed("spark"):
 from holdfast.fleet.pipeline.batches import watch as _watch
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.frames import JSON_RECORDS, frame, json_records, register_views
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     KafkaFeed,
     check_session,
     kafka_records,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.plan import plan as _plan
 from holdfast.fleet.pipeline.plan import topics_of

@@ -11,7 +11,7 @@ from tests.pipeline.local import rows
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.frames import register_views
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST
 from holdfast.fleet.tables.reading import sort_rows

@@ -13,13 +13,13 @@ from tests.source import TREES, trees
 from holdfast.cluster.cluster import PartitionEnds
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     LogPart,
     check_session,
     ends_of_batch,
     next_span,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.session import reading
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables

@@ -40,9 +40,9 @@ from holdfast.fleet.pipeline.history.movements import (
     group_codes,
     without_owner,
 )
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.deletions import KNOWN_KEYS
 from holdfast.fleet.pipeline.ingest.generations import DEAD, OWNED_ROWS, Generations, concat, joined
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import RowKind, split_rows
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
 

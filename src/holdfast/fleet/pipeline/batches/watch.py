@@ -57,6 +57,7 @@ from holdfast.fleet.pipeline.batches.state import (
     read_state,
 )
 from holdfast.fleet.pipeline.history.lag import OWNERS, EarlierLag, Ends, UnreadQuery
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
@@ -73,7 +74,6 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     spans,
 )
 from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import LATEST
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, described
 from holdfast.fleet.pipeline.steps import InMemoryRows, Session

@@ -1,4 +1,4 @@
-"""Records of ``__consumer_offsets`` in Arrow, read by type: no Spark, no loop per record.
+"""Records of ``__consumer_offsets`` in Arrow, chosen by group and read by type: no Spark, no loop.
 
 A record batch has the columns ``key`` and ``value`` (binary). It may have ``partition`` (int32),
 ``offset`` (int64) and ``timestamp``, as Spark's Kafka source and a dump do. These three come out as
@@ -7,15 +7,20 @@ in :mod:`holdfast.fleet.pipeline.ingest.split`, records of classic groups genera
 :mod:`holdfast.fleet.pipeline.ingest.decode_classic`, those of all other groups events in
 :mod:`holdfast.fleet.pipeline.history.consumer_groups`.
 
-**Rules.** A record that does not parse becomes a row of ``bad_records`` with its bytes, and
-nothing else. A record of an unknown type is counted. Rows come out in no particular order within a
-batch; ``log_partition`` and ``log_offset`` are their positions. No array is built element by
-element. An id becomes its canonical text. A time in milliseconds becomes a UTC timestamp in
-microseconds; it is null if below 0 or beyond year 9999.
+**Rules.** The group of a record is read from the bytes of its key, before the record is decoded:
+every key has the group behind its type. So a record that does not parse is chosen by its group,
+too. A name is compared as bytes, a pattern with the text.
 
-**Strategy.** Good records are read in one pass. If fewer rows come out than went in, the batch is
-read once more for records that are bad or of an unknown type; clean data do not pay for that.
-Columns of the batch decoder become Arrow arrays buffer by buffer.
+A record that does not parse becomes a row of ``bad_records`` with its bytes, and nothing else. A
+record of an unknown type is counted. Rows come out in no particular order within a batch;
+``log_partition`` and ``log_offset`` are their positions. No array is built element by element. An
+id becomes its canonical text. A time in milliseconds becomes a UTC timestamp in microseconds; it is
+null if below 0 or beyond year 9999.
+
+**Strategy.** The usual choice, all groups, reads twelve bytes of each key. Good records are read in
+one pass. If fewer rows come out than went in, the batch is read once more for records that are bad
+or of an unknown type; clean data do not pay for that. Columns of the batch decoder become Arrow
+arrays buffer by buffer.
 
 References: KIP-429, KIP-848, KIP-915.
 """
@@ -24,8 +29,8 @@ from __future__ import annotations
 
 from base64 import urlsafe_b64encode
 from collections import Counter
-from collections.abc import Collection, Iterator
-from dataclasses import replace
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
@@ -38,10 +43,12 @@ from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.wire.layouts.record_size import batch_bytes
 from holdfast.core.wire.many.columns import Column, Columns, Items, Numbers, Text, take
 from holdfast.core.wire.many.offsets_batch import BadRows, Binary, Chunk, Family, decode_batch
+from holdfast.core.wire.many.ragged import gather, padded
 from holdfast.core.wire.one.reasons import REASONS, Reason
-from holdfast.core.wire.one.topic_ids import TEXT_LENGTH
+from holdfast.core.wire.one.topic_ids import TEXT_LENGTH, offsets_partition
 from holdfast.fleet.columnar import Arrays
 from holdfast.fleet.tables.columns.holdable import holdable_times
+from holdfast.fleet.tables.columns.names import SPARK_GROUPS, is_pattern, means
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, filled_batch
 
 Ints = npt.NDArray[Any]
@@ -49,6 +56,82 @@ Ints = npt.NDArray[Any]
 _YEAR_9999_MS: Final = 253_402_300_799_999
 BAD: Final[pa.Schema] = arrow_schema("bad_records")
 _COUNTED: Final = ("partition", "partitions", "generation", "epoch", "assignmentEpoch")
+_COMMON: Final = b"spark-kafka-"
+_NAME_AT: Final = 4
+"""Behind the type and the length of the name, an int16 each."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """The groups to read: names, or patterns with ``*`` and ``?``; empty for all.
+
+    ``all_groups`` includes those of Spark's connector.
+    """
+
+    groups: Sequence[str] = ()
+    all_groups: bool = False
+
+    def keep(self, keys: pa.Array) -> Mask | None:
+        """Return which records belong to the groups, by their keys (binary); None: all of them."""
+        if self.groups:
+            return self._is_named(group_names(binary_column(keys)))
+        return None if self.all_groups else _not_sparks(keys, _NAME_AT)
+
+    def log_partitions(self, n_partitions: int) -> frozenset[int] | None:
+        """Return partitions of the offsets topic that store the groups; None: any of them may."""
+        if not self.groups or any(is_pattern(name) for name in self.groups):
+            return None
+        return frozenset(offsets_partition(name, n_partitions) for name in self.groups)
+
+    def keep_groups(self, names: pa.Array) -> Mask | None:
+        """Return which of some groups, given as bytes, are chosen; None: all of them."""
+        if self.groups:
+            return self._is_named(names)
+        return None if self.all_groups else _not_sparks(names, 0)
+
+    def _is_named(self, names: pa.Array) -> Mask:
+        coded = names.dictionary_encode()
+        plain = {name.encode() for name in self.groups}  # a name may look like a pattern
+        patterns = [name for name in self.groups if is_pattern(name)]
+        hit = [
+            name in plain or any(means(one, name.decode("utf-8", "replace")) for one in patterns)
+            for name in coded.dictionary.to_pylist()
+        ]
+        found: Mask = np.array(hit, bool)[coded.indices.to_numpy()]
+        return found
+
+
+def _not_sparks(keys: pa.Array, name_at: int) -> Mask | None:
+    """Return which keys are not of Spark's own groups; the name begins at byte ``name_at``."""
+    head = pc.binary_slice(keys, name_at, name_at + len(_COMMON))
+    suspect = pc.fill_null(pc.equal(head, pa.scalar(_COMMON)), False)
+    if not pc.any(suspect).as_py():
+        return None
+    hit = np.zeros(len(keys), bool)
+    for name in SPARK_GROUPS:
+        prefix = name.encode()
+        head = pc.binary_slice(keys, name_at, name_at + len(prefix))
+        same = pc.fill_null(pc.equal(head, pa.scalar(prefix)), False)
+        hit |= same.to_numpy(zero_copy_only=False)
+    return ~hit
+
+
+def group_names(keys: Binary) -> pa.Array:
+    """Return the group of each record as bytes; of an odd key the bytes at the group's position.
+
+    A null key, and one too short for a group, gives an empty name.
+    """
+    start = keys.start.astype(np.int64)
+    low = int(start[0])
+    data = padded(keys.data[low : int(start[-1])])
+    begin, size = start[:-1] - low, np.diff(start)
+    if keys.valid is not None:
+        size = np.where(keys.valid, size, 0)
+    said = data[begin + 2].astype(np.int64) << 8 | data[begin + 3]
+    length: I64 = np.clip(np.minimum(said, size - _NAME_AT), 0, None)
+    text, starts = gather(data, begin + _NAME_AT, length)
+    buffers = [None, pa.py_buffer(starts.astype(np.int32)), pa.py_buffer(text)]
+    return pa.Array.from_buffers(pa.binary(), len(length), buffers)
 
 
 def key_types(keys: pa.Array) -> tuple[Mask, I64]:

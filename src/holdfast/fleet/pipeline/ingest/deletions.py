@@ -34,9 +34,8 @@ from holdfast.core.kinds import BY_RECORD
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.fleet.columnar import ints, numbered
-from holdfast.fleet.pipeline.ingest.decode import key_types
+from holdfast.fleet.pipeline.ingest.decode import Selection, key_types
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, TopicReader
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table

@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.columnar import Batches, BatchTask
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     KafkaFeed,
@@ -38,7 +39,6 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     cleaned_text,
     n_offsets,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECORDS, Dump
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, OpenTransaction, described
 from holdfast.fleet.pipeline.steps import Input, Session, Step, run

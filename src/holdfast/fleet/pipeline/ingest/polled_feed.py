@@ -35,6 +35,7 @@ from holdfast.cluster.snapshot import EPOCH_RECORDS, EpochMember, Fields, GroupE
 from holdfast.core.kinds import ACTIVE, ROLES, GroupKind, GroupType, kind_of
 from holdfast.errors import SourceError, WireError
 from holdfast.fleet.analysis.source_times import refused_text
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.described_records import (
     KeyValue,
     commit_record,
@@ -52,8 +53,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     LogPart,
     ends_of_batch,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.share_positions import records_of
+from holdfast.fleet.pipeline.ingest.split import records_of
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
 from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.tables.columns.schemas import from_columns

@@ -33,6 +33,7 @@ from holdfast.core.wire.many.ragged import padded
 from holdfast.core.wire.many.record_batches import LogRecords
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import SourceError, WireError
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.described_records import (
     KeyValue,
     commit_record,
@@ -49,7 +50,6 @@ from holdfast.fleet.pipeline.ingest.printed.console import (
     is_noise,
 )
 from holdfast.fleet.pipeline.ingest.printed.described import DescribedGroups, snapshot_of
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.ingest.transactions import OpenTransactions
 from holdfast.fleet.pipeline.ingest.transactions import described as named
