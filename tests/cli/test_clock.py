@@ -138,9 +138,6 @@ class Growing:
     def __init__(self) -> None:
         self.looks = 0
 
-    def needs_spark(self, n_offsets: int) -> bool:
-        return False
-
     def ends(self) -> dict[int, PartitionEnds]:
         self.looks += 1
         if self.looks == 4:

@@ -59,9 +59,6 @@ class DumpFeed:
             for row in own
         }
 
-    def needs_spark(self, n_offsets):
-        return False
-
     def here(self, span, waiting):
         rows = pa.Table.from_batches(self.dump.rows().here(), RECORDS)
         inside = [

@@ -75,9 +75,6 @@ class Growing:
             raise KeyboardInterrupt
         return {0: PartitionEnds(0, self.looks * 10, self.looks * 10)}
 
-    def needs_spark(self, n_offsets):
-        return False
-
     def here(self, span, waiting):
         return LogPart(rows=span, upto={p: end for p, (_, end) in span.items()})
 

@@ -63,6 +63,7 @@ from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     MOST_READS,
     OFFSETS,
+    KafkaFeed,
     LogEnds,
     LogPart,
     Offsets,
@@ -454,26 +455,31 @@ class _CatchingUp:
     def _next(self, ends: LogEnds) -> LogPart | None:
         """Return the next part; before it, delete from the tables what was deleted meanwhile."""
         done, waiting = self.into.left()
-        by_spark, here = spans(done, ends, waiting, self.into.max_records, self.feed.needs_spark)
+        topic = self.feed if isinstance(self.feed, KafkaFeed) else None
+        needs_spark = None if topic is None else topic.needs_spark
+        by_spark, here = spans(done, ends, waiting, self.into.max_records, needs_spark)
         if not by_spark and not here:
             return None
         if self.into.before_batch is not None:
             self.into.before_batch(n_offsets(by_spark or here), count_new(self.into.tables, ends))
-        if here:
+        if topic is not None and by_spark:
+            # Spark reads nothing of partitions with waiting records: they wait on.
+            part = replace(topic.on_spark(by_spark), waiting=waiting)
+        else:
             part = self.feed.here(here, waiting)
-        else:  # Spark reads nothing of partitions with waiting records: they wait on
-            part = replace(self.feed.on_spark(by_spark), waiting=waiting)
-        if part.missing_until and self.knows_all:
-            self._delete(part.missing_until, done, waiting)
+        if topic is not None and part.missing_until and self.knows_all:
+            self._delete(topic, part.missing_until, done, waiting)
         return part
 
-    def _delete(self, missing: Iterable[int], done: Offsets, waiting: pa.Table) -> None:
+    def _delete(
+        self, topic: KafkaFeed, missing: Iterable[int], done: Offsets, waiting: pa.Table
+    ) -> None:
         """Take out of the tables what was deleted in partitions in which new records are missing.
 
         Its tombstones come before everything new.
         """
         known = self.into.known({p: done[p] for p in missing if p in done})
-        with self.feed.reader(waiting) as reader:
+        with topic.reader(waiting) as reader:
             rows = deletions(reader, known, done, time.time_ns() // 1000)
         if rows.num_rows:
             held = InMemoryRows(rows=rows, cost_rows=rows.num_rows)

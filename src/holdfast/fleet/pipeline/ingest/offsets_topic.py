@@ -216,7 +216,7 @@ def spans(
     ends: LogEnds,
     waiting: pa.Table,
     most: int | None,
-    needs_spark: Callable[[int], bool] = lambda _: False,
+    needs_spark: Callable[[int], bool] | None = None,
 ) -> tuple[Span, Span]:
     """Return the offsets of the next batch: for Spark, or else for this process.
 
@@ -231,7 +231,7 @@ def spans(
         whole[p] = one.begin, one.end
     if not next_span(done, whole, None):
         return {}, {}
-    if needs_spark(n_offsets(next_span(done, stable, None))):
+    if needs_spark is not None and needs_spark(n_offsets(next_span(done, stable, None))):
         return next_span(done, stable, most), {}
     return {}, next_span(done, whole, PART_OFFSETS if most is None else min(most, PART_OFFSETS))
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -301,7 +301,9 @@ _LOG_PARTITION: Final = 0
 
 @dataclass(slots=True, kw_only=True)
 class PolledFeed:
-    """The records that polls of coordinators gave, as a log of one partition.
+    """The records that polls of coordinators gave, as a log of one partition, in memory.
+
+    No record is missing, and none waits for a transaction.
 
     ``next_offset`` is the end of the batches in the tables. ``note`` takes a line about groups that
     are not recorded, when they change.
@@ -339,14 +341,6 @@ class PolledFeed:
         some = {name: self._refused[name] for name in names[:MOST_REFUSED]}
         return {POLLED: True, REFUSED: some, N_REFUSED: len(names)}
 
-    def needs_spark(self, n_offsets: int) -> bool:
-        """Return False: the records are in memory."""
-        return False
-
-    def on_spark(self, span: Span) -> NoReturn:
-        """Never called, because ``needs_spark`` is False."""
-        raise NotImplementedError
-
     def here(self, span: Span, waiting: pa.Table) -> LogPart:
         """Return the records of a span; earlier ones are committed, and are dropped."""
         begin, end = span[_LOG_PARTITION]
@@ -356,10 +350,6 @@ class PolledFeed:
         return LogPart(
             rows=InMemoryRows(rows=rows, cost_rows=rows.num_rows), upto={_LOG_PARTITION: end}
         )
-
-    def reader(self, waiting: pa.Table) -> NoReturn:
-        """Never called: no record of a poll is missing, and none waits for a transaction."""
-        raise NotImplementedError
 
     def snapshot(self) -> ClusterSnapshot:
         """Return topics and offsets, and the positions of share groups by the last poll."""
