@@ -22,11 +22,16 @@ one pass. If fewer rows come out than went in, the batch is read once more for r
 or of an unknown type; clean data do not pay for that. Columns of the batch decoder become Arrow
 arrays buffer by buffer.
 
+For inspection a record becomes a row of JSON_RECORDS: Kafka's field names as JSON, or the reason in
+``error``. That reads a record at a time, about 50 CPU seconds for a million commits, of which the
+readers of columns take less than a hundredth.
+
 References: KIP-429, KIP-848, KIP-915.
 """
 
 from __future__ import annotations
 
+import json
 from base64 import urlsafe_b64encode
 from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
@@ -40,13 +45,15 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, Mask
 from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.record_size import batch_bytes
 from holdfast.core.wire.many.columns import Column, Columns, Items, Numbers, Text, take
 from holdfast.core.wire.many.offsets_batch import BadRows, Binary, Chunk, Family, decode_batch
 from holdfast.core.wire.many.ragged import gather, padded
 from holdfast.core.wire.one.reasons import REASONS, Reason
 from holdfast.core.wire.one.topic_ids import TEXT_LENGTH, offsets_partition
-from holdfast.fleet.columnar import Arrays
+from holdfast.errors import WireError
+from holdfast.fleet.columnar import Arrays, Batches
 from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.names import SPARK_GROUPS, is_pattern, means
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, filled_batch
@@ -269,6 +276,51 @@ def _pick(array: pa.Array, rows: I64) -> pa.Array:
     else:
         array = array.take(pa.array(rows, pa.int64()))
     return array.combine_chunks() if isinstance(array, pa.ChunkedArray) else array
+
+
+# Records as JSON, for inspection
+
+
+JSON_RECORDS: Final = pa.schema(
+    [
+        ("partition", pa.int32()),
+        ("offset", pa.int64()),
+        ("timestamp", TIMESTAMP),
+        ("record_type", pa.int32()),
+        ("name", pa.string()),
+        ("value_version", pa.int32()),
+        ("group", pa.string()),
+        ("key", pa.string()),
+        ("value", pa.string()),
+        ("error", pa.string()),
+    ]
+)
+_LOG_POSITION: Final = ("partition", "offset", "timestamp")
+_READ: Final = tuple(name for name in JSON_RECORDS.names if name not in _LOG_POSITION)
+
+
+def json_records(batches: Batches) -> Batches:
+    """Turn records into rows of :data:`JSON_RECORDS`; a task for ``mapInArrow``."""
+    for batch in batches:
+        pairs = zip(batch["key"].to_pylist(), batch["value"].to_pylist(), strict=True)
+        read = [_row(key, value) for key, value in pairs]
+        columns = {name: batch[name] for name in _LOG_POSITION}
+        columns |= {name: [row.get(name) for row in read] for name in _READ}
+        yield filled_batch(columns, JSON_RECORDS, batch.num_rows)
+
+
+def _row(key: bytes | None, value: bytes | None) -> dict[str, object]:
+    try:
+        record = decode_record(key, value).to_dict()
+    except WireError as error:
+        return {"error": str(error)}
+    names = record["key"]
+    return {
+        **record,
+        "group": names.get("group", names.get("groupId")),
+        "key": json.dumps(names),
+        "value": None if record["value"] is None else json.dumps(record["value"]),
+    }
 
 
 # Columns of the batch decoder as Arrow arrays
