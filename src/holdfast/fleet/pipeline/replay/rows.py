@@ -33,9 +33,9 @@ from holdfast.fleet.tables.reading import Tables
 TopicPartition = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class RecordedMember:
-    """One ``members`` row with its partitions."""
+    """One ``members`` row with its partitions; the trace numbers its slot."""
 
     member_id: str
     group_instance_id: str | None
@@ -46,6 +46,7 @@ class RecordedMember:
     rebalance_timeout_ms: int | None
     owned: Sequence[TopicPartition]
     rack: str | None = None
+    slot: int = -1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -149,7 +150,7 @@ class GroupRows:
         return max(seen_ms, default=-1)
 
 
-_MEMBER = [name for name in RecordedMember.__annotations__ if name != "owned"]
+_MEMBER = [name for name in RecordedMember.__annotations__ if name not in ("owned", "slot")]
 _COLUMNS = {
     "generations": (
         "generation",
