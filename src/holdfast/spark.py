@@ -44,7 +44,7 @@ from holdfast.fleet.pipeline.plan import plan as _plan
 from holdfast.fleet.pipeline.plan import topics_of
 from holdfast.fleet.pipeline.replay.run import Request
 from holdfast.fleet.pipeline.replay.run import replay as _replay
-from holdfast.fleet.pipeline.replay.trace import ReplaySettings, supported_assignors
+from holdfast.fleet.pipeline.replay.session import ReplaySettings, supported_assignors
 from holdfast.fleet.pipeline.replay.trace_builder import traces
 from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.pipeline.steps import frame

@@ -19,7 +19,9 @@ from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.core.machine.policy import DEFAULTS
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, find_policy, policy_of_protocol
+from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.model.measure import (
     agreement_of_counts,
     agreement_of_sequences,
@@ -29,13 +31,10 @@ from holdfast.errors import HoldfastError
 from holdfast.fleet.columnar import BatchTask
 from holdfast.fleet.pipeline.replay.session import (
     ReplayCost,
+    ReplaySettings,
     played,
 )
-from holdfast.fleet.pipeline.replay.trace import (
-    GroupTrace,
-    ReplaySettings,
-    actual_setting,
-)
+from holdfast.fleet.pipeline.replay.trace import GroupTrace
 from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
@@ -145,6 +144,30 @@ def _key(setting: ReplaySettings) -> tuple[str | int | bool, ...]:
         return (setting.policy,)
     extra = (setting.delay_ms,) if setting.defers else ()
     return (setting.policy, setting.assignor, *extra)
+
+
+def actual_setting(trace: GroupTrace, default_delay_ms: int) -> tuple[ReplaySettings, str]:
+    """Return the settings of the group itself, and a note if they are a guess."""
+    protocol, note = trace.protocol or "", ""
+    if trace.kip848:
+        return ReplaySettings(policy="kip848", assignor=protocol or "uniform", actual=True), ""
+    if trace.refused:
+        name = "simple" if trace.cooperative else "eager"
+        return ReplaySettings(policy=name, assignor=protocol, actual=True), ""
+    if trace.imitated_by:
+        policy = trace.imitated_by
+        assignor = find_policy(policy).assignors[0]
+        note = f"its leader is replayed as the nearest policy, {policy}"
+    else:
+        row = policy_of_protocol(protocol)
+        if row is None:
+            row = POLICIES["simple" if trace.cooperative else "eager"]
+            note = f"the assignor {protocol!r} is not known here: replayed as the nearest one"
+        policy, assignor = row.name, protocol if protocol in ASSIGNORS else row.assignors[0]
+    made = ReplaySettings(policy=policy, assignor=assignor, actual=True)
+    if made.defers and trace.delay_ms < 0:
+        return replace(made, delay_ms=default_delay_ms), "the delay is a guess"
+    return replace(made, delay_ms=min(trace.delay_ms, INT32_MAX) if made.defers else 0), note
 
 
 def replay_task(request: Request) -> BatchTask:

@@ -1,4 +1,4 @@
-"""One session of a trace in a world of the machines.
+"""One session of a trace in a world of the machines, under the settings of a policy.
 
 **Rules.** An event occurs at its time in the trace, or later if the group was quiescent before it
 in the trace and is not yet so here. Quiet time is cut short. No record has the duration of a
@@ -20,21 +20,24 @@ from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import Any, assert_never
 
-from holdfast.core.machine.policy import find_policy
+from holdfast.core.assignors.registry import for_protocol
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.policy import DEFAULTS, Policy, find_policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
+from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS
 from holdfast.fleet.pipeline.replay.trace import (
     SESSION_MS,
     EventType,
     GroupTrace,
     RecordedSession,
-    ReplaySettings,
     TraceEvent,
-    supported_assignors,
 )
+from holdfast.sim import BASELINES
 from holdfast.sim.kip848 import Group848, SimulatedConsumer
 from holdfast.sim.world.costs import Costs
 from holdfast.sim.world.process import all_quiescent
@@ -60,6 +63,46 @@ QUICK = Costs(
 """Costs of members with instant revocations."""
 GROUP_KEY = RecordType.GROUP_METADATA.to_bytes(2, "big")
 """Prefix of the key of a classic group's record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """Settings to replay a trace under.
+
+    Numbers are those of :class:`~holdfast.core.machine.policy.Policy`. ``actual``: they are those
+    of the group itself, as far as the records show.
+    """
+
+    policy: str
+    assignor: str
+    delay_ms: int = 0
+    batch: int = DEFAULTS.batch
+    interval_ms: int = DEFAULTS.interval_ms
+    actual: bool = False
+
+    @property
+    def defers(self) -> bool:
+        """Whether lost partitions are delayed."""
+        return self.policy not in BASELINES and find_policy(self.policy).defers
+
+    @property
+    def paces(self) -> bool:
+        """Whether moves come in batches."""
+        return self.policy not in BASELINES and "batch" in find_policy(self.policy).options
+
+
+def supported_assignors(setting: ReplaySettings) -> tuple[Assignor, ...]:
+    """Return the assignors of members under the settings of a policy, or raise a ConfigError."""
+    row = find_policy(setting.policy)
+    name: str | None = setting.assignor
+    if row.design is None:
+        name = for_protocol(setting.assignor, cooperative=row.cooperative)
+    if name is None:
+        raise ConfigError(f"{setting.assignor} has no cooperative form; use holdfast-simple")
+    options = Policy(
+        delay_ms=setting.delay_ms, batch=setting.batch, interval_ms=setting.interval_ms
+    )
+    return assignors_for(setting.policy, options, (name,))
 
 
 @dataclass(slots=True, kw_only=True)

@@ -47,21 +47,19 @@ from holdfast.core.machine.clients import clients_of
 from holdfast.core.model.limits import believed_size
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on
 from holdfast.fleet.pipeline.ingest.generations import STABLE
-from holdfast.fleet.pipeline.replay.rows import (
-    GroupRows,
-    RecordedGeneration,
-    RecordedMember,
-    as_kinds,
-    group_rows,
-    workers_of,
-)
 from holdfast.fleet.pipeline.replay.trace import (
     RESTART_MS,
     SESSION_MS,
     EventType,
+    GroupRows,
     GroupTrace,
+    RecordedGeneration,
+    RecordedMember,
     RecordedSession,
     TraceEvent,
+    as_kinds,
+    group_rows,
+    workers_of,
 )
 from holdfast.fleet.tables.reading import Tables
 
