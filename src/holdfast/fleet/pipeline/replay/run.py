@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.machine.policy import DEFAULTS, POLICIES, find_policy, policy_of_protocol
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.model.measure import (
     agreement_of_counts,
     agreement_of_sequences,

@@ -25,7 +25,7 @@ from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.policy import DEFAULTS, Policy, find_policy
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.machine.upgrade import Client
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.errors import ConfigError
@@ -38,10 +38,10 @@ from holdfast.fleet.pipeline.replay.trace import (
     TraceEvent,
 )
 from holdfast.sim import BASELINES
+from holdfast.sim.clock import Costs
 from holdfast.sim.kip848 import Group848, SimulatedConsumer
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.process import all_quiescent
-from holdfast.sim.world.world import World, WorldOptions
+from holdfast.sim.process import all_quiescent
+from holdfast.sim.world import World, WorldOptions
 
 SETTLE_MS = 3_600_000
 QUIET_MS = 4_000
