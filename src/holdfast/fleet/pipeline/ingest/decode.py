@@ -40,8 +40,12 @@ from holdfast.core.wire.many.offsets_batch import BadRows, Binary, Chunk, Family
 from holdfast.core.wire.one.reasons import REASONS, Reason
 from holdfast.core.wire.one.topic_ids import TEXT_LENGTH
 from holdfast.fleet.columnar import Arrays
-from holdfast.fleet.tables.columns.holdable import holdable_times
-from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, filled_batch
+from holdfast.fleet.tables.columns.schemas import (
+    TIMESTAMP,
+    arrow_schema,
+    filled_batch,
+    holdable_times,
+)
 
 Ints = npt.NDArray[Any]
 

@@ -67,8 +67,7 @@ from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
     marked,
 )
-from holdfast.fleet.tables.columns.holdable import CONNECTOR
-from holdfast.fleet.tables.columns.schemas import filled_table
+from holdfast.fleet.tables.columns.schemas import CONNECTOR, filled_table
 
 DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
 """Protocols whose assignments contain the time of the next round."""
