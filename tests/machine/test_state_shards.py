@@ -28,7 +28,7 @@ from holdfast.core.machine.leader.ring import (
 from holdfast.core.machine.leader.state_reconstruction import LeaderState, reconstruct
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, digest_of
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import TopicPartitions, resources_of
 from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
