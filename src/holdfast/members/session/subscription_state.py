@@ -45,6 +45,7 @@ class _PartitionTerm:
     number: int
     is_again: bool  # the partition had an earlier term here
     lowest_committable: int | None = None  # by the application; None: not known yet
+    is_starting: bool = True  # the callback of its assignment has not ended
     is_active: bool = True  # may be delivered; False once it was revoked or lost
     processed: OffsetToCommit | None = None
     start: OffsetToCommit | None = None  # what a revocation commits if nothing is processed
@@ -60,9 +61,9 @@ class _PartitionTerm:
         is_blank = self.processed is None and self.committed is None
         return self.start if is_blank else self.to_commit()
 
-    def refuses(self, offset: int, number: int | None, *, begins: bool) -> bool:
+    def refuses(self, offset: int, number: int | None) -> bool:
         """Return whether the application may not commit ``offset`` in the term ``number``."""
-        if number is None or begins:
+        if number is None or self.is_starting:
             return False  # not owned, which another check refuses; or it starts here
         if self.number != number:
             return True
@@ -104,12 +105,18 @@ class SubscriptionState:
     # Terms
 
     def begin(self, terms: Mapping[Resource, int]) -> None:
-        """Begin terms with the numbers ``terms``."""
+        """Begin terms with the numbers ``terms``; the callback of their assignment is next."""
         with self._lock:
             for tp, number in terms.items():
                 before = self._terms.get(tp)
                 is_again = before is not None and (before.is_again or before.number != number)
                 self._terms[tp] = _PartitionTerm(number=number, is_again=is_again)
+
+    def complete_start(self) -> None:
+        """Record that the callback of the assignment has ended."""
+        with self._lock:
+            for term in self._terms.values():
+                term.is_starting = False
 
     def start_at_committed(self, committed: Mapping[Resource, int]) -> None:
         """Record committed offsets, -1 for none, of terms that start there."""
@@ -227,15 +234,11 @@ class SubscriptionState:
                     self._terms[tp].committed = at.offset
 
     def refused(
-        self,
-        terms: Mapping[Resource, int],
-        offsets: Mapping[Resource, OffsetToCommit],
-        begins: Collection[Resource] = (),
+        self, terms: Mapping[Resource, int], offsets: Mapping[Resource, OffsetToCommit]
     ) -> set[Resource]:
         """Return the partitions with a named offset that is not of the present term.
 
-        ``terms`` are those of what the member owns now; for partitions in ``begins`` the callback
-        ``on_partitions_assigned`` runs.
+        ``terms`` are those of what the member owns now.
         """
         with self._lock:
             refused = {
@@ -243,7 +246,7 @@ class SubscriptionState:
             }
             for tp, at in offsets.items():
                 term = self._terms.get(tp)
-                if term is not None and term.refuses(at.offset, terms.get(tp), begins=tp in begins):
+                if term is not None and term.refuses(at.offset, terms.get(tp)):
                     refused.add(tp)
             return refused
 

@@ -232,13 +232,7 @@ class ConfluentSession(PollSession):
     adapter: ConfluentAdapter
 
     def __init__(self, membership: Membership, adapter: ConfluentAdapter, in_flight: InFlight):
-        super().__init__(
-            membership,
-            adapter,
-            _TRAITS,
-            in_flight,
-            lambda offsets, error: self._report_commit(error, to_client_offsets(offsets)),
-        )
+        super().__init__(membership, adapter, _TRAITS, in_flight)
         self._served_at = time.monotonic()
         self._reported_at = 0.0
         self._has_reported_fatal = False
@@ -355,6 +349,9 @@ class ConfluentSession(PollSession):
                 errors.exception(errors.NO_OFFSET, "Local: No offset stored"), reported
             )
         return None
+
+    def on_last_commit(self, offsets: Offsets, error: BaseException | None) -> None:
+        self._report_commit(error, to_client_offsets(offsets))
 
     def _report_later(self, sent: Future[None], offsets: list[Any]) -> None:
         """Call ``on_commit`` once the commit is answered."""
