@@ -378,7 +378,7 @@ def _copy(part: Any) -> Any:
     return TopicPartition(part.topic, part.partition, part.offset, **beside)
 
 
-def after(message: Any) -> Any:
+def offset_after(message: Any) -> Any:
     """Return the offset to commit once ``message`` is processed; none without an offset."""
     offset, partition, epoch = message.offset(), message.partition(), message.leader_epoch()
     beside = {} if epoch is None else {"leader_epoch": epoch}
