@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         ResourceState,
         StopEvent,
     )
-    from holdfast.members.runtime.lags import BrokerLags
+    from holdfast.members.runtime.coordinator_client import BrokerLags
     from holdfast.members.worker import Worker, WorkerListener
 
 __all__ = [
@@ -68,7 +68,7 @@ _HOME = {
     "Assignment": "holdfast.core.model.measure",
     "Assignor": "holdfast.core.machine.leader.designs",
     "AsyncStopEvent": "holdfast.members.resources.attempts",
-    "BrokerLags": "holdfast.members.runtime.lags",
+    "BrokerLags": "holdfast.members.runtime.coordinator_client",
     "Consumer": "holdfast.members.consumer",
     "Group": "holdfast.core.model.group",
     "Imbalance": "holdfast.core.machine.leader.imbalance",

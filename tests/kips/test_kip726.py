@@ -26,7 +26,7 @@ from holdfast.core.machine.upgrade import (
 )
 from holdfast.core.model.constants import Design
 from holdfast.errors import ConfigError
-from holdfast.sim.world.connections import Hooks
+from holdfast.sim.broker import Hooks
 
 RANGE = Config(assignors=("range",))
 BOTH = Config(assignors=("cooperative-sticky", "range"))

@@ -20,7 +20,7 @@ from tests.live.polled import Stock
 from tests.live.waiting import until
 
 from holdfast.core.machine import actions
-from holdfast.members.runtime.lags import BrokerLags
+from holdfast.members.runtime.coordinator_client import BrokerLags
 
 pytestmark = pytest.mark.broker
 

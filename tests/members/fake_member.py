@@ -25,7 +25,7 @@ from holdfast.members.clients.librdkafka.adapter import StartOffset
 from holdfast.members.config.arguments import TopicPartition
 from holdfast.members.config.policy import assignors_of
 from holdfast.members.metrics import Counters
-from holdfast.members.runtime.member_log import MemberSnapshot
+from holdfast.members.runtime.member_status import MemberSnapshot
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import InFlight, PollSession
 from holdfast.members.session.session import ClientTraits

@@ -15,7 +15,7 @@ from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
 from holdfast.members.clients.kafka import assignors as kafka_assignors
 from holdfast.members.clients.kafka import consumer as of_kafka
 from holdfast.members.config.policy import assignors_of, make_member
-from holdfast.members.runtime.lags import BrokerLags, lag_source_of
+from holdfast.members.runtime.coordinator_client import BrokerLags, lag_source_of
 
 POLICY = "holdfast.policy"
 KINDS, ISOLATE = "holdfast.kinds", "holdfast.isolate"

@@ -38,11 +38,12 @@ from holdfast.members.config.arguments import (
 from holdfast.members.config.settings import Settings
 from holdfast.members.consumer_calls import MemberCalls
 from holdfast.members.runtime.application_calls import EndSignals
-from holdfast.members.runtime.metadata_watch import TopicPredicate
-from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.runtime.member_status import clear_ready_file
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+    from holdfast.members.runtime.member_runtime import TopicPredicate
 
 
 class Consumer(MemberCalls):

@@ -27,8 +27,7 @@ from holdfast.members.config.arguments import (
 )
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics
-from holdfast.members.runtime.application_calls import ApplicationCalls
-from holdfast.members.runtime.application_tasks import ApplicationTask, Once
+from holdfast.members.runtime.application_calls import ApplicationCalls, ApplicationTask, Once
 from holdfast.members.session.commits import group_metadata, loss_of
 
 _P = ParamSpec("_P")

@@ -45,7 +45,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_sticky_user_data,
     encode_subscription,
 )
-from holdfast.sim.world.world import World
+from holdfast.sim.world import World
 
 STICKY = CooperativeAssignor()
 COMPLETING = GroupState.COMPLETING_REBALANCE

@@ -52,8 +52,8 @@ from holdfast.core.wire.layouts.container import (
 )
 from holdfast.core.wire.layouts.other_protocols import decode_design_assignment
 from holdfast.errors import ConfigError, WireError
-from holdfast.sim.world.process import Process
-from holdfast.sim.world.world import World
+from holdfast.sim.process import Process
+from holdfast.sim.world import World
 
 
 def test_57_the_process_pauses_longer_than_its_session():

@@ -306,16 +306,16 @@ def _our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
     """Return the member's keys for the lag source of assignors made for the stock client."""
-    sources = [one.lag_source for one in strategies if getattr(one, "lag_source", None) is not None]
-    if any(one.source is not sources[0].source for one in sources):
+    with_lags = [one for one in strategies if getattr(one, "lag_source", None) is not None]
+    if any(one.lag_source is not with_lags[0].lag_source for one in with_lags):
         raise ConfigError(
             "partition_assignment_strategy: its assignors have several lag sources, and a member "
             "uses one: give it as holdfast_lag_source"
         )
-    if not sources:
+    if not with_lags:
         return {}
-    one = sources[0]
-    return {"holdfast.lag.source": one.source, "holdfast.lag.timeout.ms": one.timeout_ms}
+    one = with_lags[0]
+    return {"holdfast.lag.source": one.lag_source, "holdfast.lag.timeout.ms": one.lag_timeout_ms}
 
 
 def servers(given: Any) -> list[str]:

@@ -9,7 +9,7 @@ application may cancel any task. A closed loop counts its jobs as done: none of 
 delivered.
 
 **Strategy.** An exception of a signal handler may interrupt a job and end the loop's run. The job
-is repeated when the loop runs again (:mod:`holdfast.members.runtime.application_tasks`), so each
+is repeated when the loop runs again (:mod:`holdfast.members.runtime.application_calls`), so each
 may be begun twice. :meth:`AsyncSession.do_due` does whatever is due; every job calls it, and the
 client does now and then, in case an exception came after a job was queued and before it ran.
 
@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
+from holdfast.members.runtime.application_calls import ApplicationTask, ApplicationTasks
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.session import LAST_COMMIT_S, ClientTraits, GroupSession, Notification
 

@@ -41,7 +41,7 @@ from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.member_log import MemberSnapshot
+from holdfast.members.runtime.member_status import MemberSnapshot
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
 

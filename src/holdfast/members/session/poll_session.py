@@ -10,7 +10,7 @@ revocation, its records in flight are not committed. Positions are read on a thr
 which may wait for the client.
 
 **Strategy.** A task that is interrupted by an exception of a signal handler is repeated
-(:mod:`holdfast.members.runtime.application_tasks`): each task may be begun twice.
+(:mod:`holdfast.members.runtime.application_calls`): each task may be begun twice.
 
 References: KIP-429 (callbacks), KIP-62.
 """
@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
+from holdfast.members.runtime.application_calls import ApplicationTask, ApplicationTasks
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.session import (
     CATCH_UP_S,

@@ -41,7 +41,7 @@ from holdfast.cluster.signal_safe import SignalSafeFuture
 from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.runtime.application_tasks import Once
+from holdfast.members.runtime.application_calls import Once
 from holdfast.members.session.commits import CommitOrigin, Commits, loss_of
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState

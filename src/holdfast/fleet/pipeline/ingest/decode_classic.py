@@ -44,8 +44,12 @@ from holdfast.core.wire.layouts.container import (
 )
 from holdfast.core.wire.layouts.other_protocols import NEVER_MS
 from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
-from holdfast.core.wire.many.offsets_batch import Family
-from holdfast.core.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
+from holdfast.core.wire.many.offsets_batch import (
+    Family,
+    Messages,
+    read_assignments,
+    read_subscriptions,
+)
 from holdfast.errors import WireError
 from holdfast.fleet.columnar import (
     Arrays,

@@ -31,9 +31,9 @@ from holdfast.fleet.pipeline.replay.trace import (
     TraceEvent,
     supported_assignors,
 )
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.process import all_quiescent
-from holdfast.sim.world.world import World, WorldOptions
+from holdfast.sim.clock import Costs
+from holdfast.sim.process import all_quiescent
+from holdfast.sim.world import World, WorldOptions
 
 SETTLE_MS = 3_600_000
 QUIET_MS = 4_000

@@ -55,7 +55,7 @@ from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_su
 from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients.client_assignor import ClientAssignor, partition_counts
 from holdfast.members.config.own_assignors import check_group, make_assignor, resolve
-from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
+from holdfast.members.runtime.leader_planner import LAG_TIMEOUT_MS, LagSource
 
 __all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
 
@@ -92,7 +92,7 @@ class AiokafkaAssignor(ClientAssignor, AbstractPartitionAssignor):  # type: igno
         name: Named | Assignor,
         *,
         lags: LagSource | None = None,
-        lag_timeout_ms: int = TIMEOUT_MS,
+        lag_timeout_ms: int = LAG_TIMEOUT_MS,
         **options: Any,
     ):
         super().__init__(_eager(resolve(name), options), lags, lag_timeout_ms)

@@ -35,7 +35,7 @@ from holdfast.members.clients.aiokafka.fetcher import UnblockedFetcher
 from holdfast.members.clients.drop_in import DELAY, ClassReplacement, is_ours, with_login
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import OwnProcess
-from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.runtime.member_status import clear_ready_file
 
 if TYPE_CHECKING:
     from aiokafka import ConsumerRecord

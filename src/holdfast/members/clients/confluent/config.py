@@ -35,7 +35,7 @@ from holdfast.cluster.diagnosis import known_requests
 from holdfast.errors import ConfigError
 from holdfast.members.clients.drop_in import NOT_OURS, ClassReplacement, servers
 from holdfast.members.config.settings import KEYS, Settings
-from holdfast.members.runtime.member_log import NAME
+from holdfast.members.runtime.member_status import NAME
 
 STRATEGY = "partition.assignment.strategy"
 DEFAULT_STRATEGY = "range,roundrobin"

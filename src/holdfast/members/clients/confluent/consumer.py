@@ -34,7 +34,7 @@ from holdfast.members.clients.confluent.session import check_record, commit_argu
 from holdfast.members.clients.confluent.state import LEAVE_S, ConsumerState
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
 from holdfast.members.clients.librdkafka.recreation import keep_in_forks, serializes_calls
-from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.runtime.member_status import clear_ready_file
 from holdfast.members.session.commits import group_metadata
 from holdfast.members.session.poll_session import NOTHING
 

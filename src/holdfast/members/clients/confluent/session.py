@@ -45,7 +45,7 @@ from holdfast.members.clients.librdkafka.adapter import (
     offsets_of,
     to_client_offsets,
 )
-from holdfast.members.runtime.application_tasks import ApplicationTask, Once
+from holdfast.members.runtime.application_calls import ApplicationTask, Once
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import InFlight, PollSession
 from holdfast.members.session.session import ClientTraits, Notification

@@ -39,7 +39,7 @@ from holdfast.members.session.poll_session import InFlight
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.core.machine.shared_values import Identity
-    from holdfast.members.runtime.metadata_watch import TopicPredicate
+    from holdfast.members.runtime.member_runtime import TopicPredicate
 
 _SERVED_EVERY_S = 0.1
 LEAVE_S = 30.0

@@ -54,7 +54,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.errors import ConfigError, WireError
 from holdfast.members.clients.client_assignor import ClientAssignor, partition_counts
 from holdfast.members.config.own_assignors import check_group, make_assignor, resolve
-from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
+from holdfast.members.runtime.leader_planner import LAG_TIMEOUT_MS, LagSource
 
 __all__ = [
     "CooperativeSticky",
@@ -104,7 +104,7 @@ class KafkaPythonAssignor(ClientAssignor, AbstractPartitionAssignor):  # type: i
         rack: str | None = None,
         upgrading: bool = False,
         lags: LagSource | None = None,
-        lag_timeout_ms: int = TIMEOUT_MS,
+        lag_timeout_ms: int = LAG_TIMEOUT_MS,
         **options: Any,
     ):
         given = resolve(name)

@@ -44,8 +44,8 @@ from holdfast.members.clients.drop_in import ClassReplacement, is_ours, with_log
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_available_first
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_tasks import run_to_end
-from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.runtime.application_calls import run_to_end
+from holdfast.members.runtime.member_status import clear_ready_file
 from holdfast.members.session.poll_session import NOTHING, InFlight
 
 if TYPE_CHECKING:

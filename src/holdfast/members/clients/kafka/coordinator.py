@@ -47,14 +47,14 @@ from holdfast.members.clients.kafka.adapter import (
     to_client_offsets,
 )
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_tasks import ApplicationTask, run_to_end
+from holdfast.members.runtime.application_calls import ApplicationTask, run_to_end
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import InFlight, PollSession
 from holdfast.members.session.session import ClientTraits, Notification
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
-    from holdfast.members.runtime.member_log import MemberSnapshot
+    from holdfast.members.runtime.member_status import MemberSnapshot
 
 ClientOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Any, Any], object]

@@ -43,7 +43,7 @@ from holdfast.members.clients.librdkafka.recreation import (
     ClientRecreation,
     serializes_calls,
 )
-from holdfast.members.runtime.member_log import NAME
+from holdfast.members.runtime.member_status import NAME
 from holdfast.members.session.session import GroupSession, Notification, StartOffsetsRequest
 
 _log = logging.getLogger(NAME)

@@ -41,7 +41,7 @@ from holdfast.members.clients.librdkafka.adapter import (
 )
 from holdfast.members.clients.librdkafka.recreation import keep_in_forks
 from holdfast.members.config.settings import Settings, librdkafka_fetch
-from holdfast.members.runtime.member_log import NAME
+from holdfast.members.runtime.member_status import NAME
 from holdfast.members.session.session import Notification
 
 _log = logging.getLogger(NAME)

@@ -22,8 +22,7 @@ from holdfast.members.clients.librdkafka.adapter import SLICE_S, Listener
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.members.config.arguments import as_offsets, check_offsets
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals
-from holdfast.members.runtime.application_tasks import run_to_end
+from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals, run_to_end
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.poll_session import NOTHING, InFlight, PollSession
 from holdfast.members.session.session import ClientTraits
