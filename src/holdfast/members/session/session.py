@@ -164,7 +164,7 @@ class GroupSession:
 
     def complete_assignment(self) -> None:
         """Record that the callback of the assignment has ended."""
-        self.subscription_state.complete_start()
+        self.subscription_state.starting = frozenset()
         self._has_reported = True
 
     def complete_revocation(self, notification: Notification) -> None:

@@ -45,7 +45,6 @@ class _PartitionTerm:
     number: int
     is_again: bool  # the partition had an earlier term here
     lowest_committable: int | None = None  # by the application; None: not known yet
-    is_starting: bool = True  # the callback of its assignment has not ended
     is_active: bool = True  # may be delivered; False once it was revoked or lost
     processed: OffsetToCommit | None = None
     start: OffsetToCommit | None = None  # what a revocation commits if nothing is processed
@@ -63,8 +62,8 @@ class _PartitionTerm:
 
     def refuses(self, offset: int, number: int | None) -> bool:
         """Return whether the application may not commit ``offset`` in the term ``number``."""
-        if number is None or self.is_starting:
-            return False  # not owned, which another check refuses; or it starts here
+        if number is None:
+            return False  # not owned, which another check refuses
         if self.number != number:
             return True
         if not self.is_again:
@@ -92,6 +91,8 @@ class SubscriptionState:
     """Terms, offsets and losses of the partitions of one member; safe from any thread."""
 
     def __init__(self) -> None:
+        # The callback of their assignment runs: there the application says where a term begins.
+        self.starting: frozenset[Resource] = frozenset()
         self._lock = threading.Lock()
         self._terms: dict[Resource, _PartitionTerm] = {}
         self._losses: dict[Resource, _PartitionLoss] = {}
@@ -106,17 +107,12 @@ class SubscriptionState:
 
     def begin(self, terms: Mapping[Resource, int]) -> None:
         """Begin terms with the numbers ``terms``; the callback of their assignment is next."""
+        self.starting = frozenset(terms)
         with self._lock:
             for tp, number in terms.items():
                 before = self._terms.get(tp)
                 is_again = before is not None and (before.is_again or before.number != number)
                 self._terms[tp] = _PartitionTerm(number=number, is_again=is_again)
-
-    def complete_start(self) -> None:
-        """Record that the callback of the assignment has ended."""
-        with self._lock:
-            for term in self._terms.values():
-                term.is_starting = False
 
     def start_at_committed(self, committed: Mapping[Resource, int]) -> None:
         """Record committed offsets, -1 for none, of terms that start there."""
@@ -246,7 +242,9 @@ class SubscriptionState:
             }
             for tp, at in offsets.items():
                 term = self._terms.get(tp)
-                if term is not None and term.refuses(at.offset, terms.get(tp)):
+                if tp in self.starting or term is None:
+                    continue
+                if term.refuses(at.offset, terms.get(tp)):
                     refused.add(tp)
             return refused
 
