@@ -10,7 +10,7 @@ from tests.pipeline.histories import generation
 from holdfast.fleet.pipeline.batches.tasks import Decoded, read_groups
 from holdfast.fleet.pipeline.ingest.decode import Selection, placed
 from holdfast.fleet.pipeline.ingest.split import share_positions
-from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
+from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
 
 
 def batch(records, times):

@@ -64,12 +64,12 @@ from holdfast.fleet.columnar import (
 from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.generations import Generations, marked
 from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced, share_positions
-from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
     filled_table,
     from_columns,
+    to_us,
 )
 from holdfast.fleet.tables.reading import Tables
 

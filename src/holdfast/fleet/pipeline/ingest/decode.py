@@ -45,6 +45,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, Mask
 from holdfast.core.model.constants import INT32_MAX
+from holdfast.core.names import SPARK_GROUPS, is_pattern, means
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.record_size import batch_bytes
 from holdfast.core.wire.many.columns import Column, Columns, Items, Numbers, Text, take
@@ -60,9 +61,12 @@ from holdfast.core.wire.many.ragged import gather, padded
 from holdfast.core.wire.one.topic_ids import TEXT_LENGTH, offsets_partition
 from holdfast.errors import Reason, WireError
 from holdfast.fleet.columnar import Arrays, Batches
-from holdfast.fleet.tables.columns.holdable import holdable_times
-from holdfast.fleet.tables.columns.names import SPARK_GROUPS, is_pattern, means
-from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, filled_batch
+from holdfast.fleet.tables.columns.schemas import (
+    TIMESTAMP,
+    arrow_schema,
+    filled_batch,
+    holdable_times,
+)
 
 Ints = npt.NDArray[Any]
 

@@ -81,8 +81,7 @@ from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
     marked,
 )
-from holdfast.fleet.tables.columns.holdable import CONNECTOR
-from holdfast.fleet.tables.columns.schemas import filled_table
+from holdfast.fleet.tables.columns.schemas import CONNECTOR, filled_table
 
 DEFERRING = (DESIGN_NAMES[Design.DEFERRED], DESIGN_NAMES[Design.INCREMENTAL])
 """Protocols whose assignments contain the time of the next round."""

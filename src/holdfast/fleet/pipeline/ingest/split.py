@@ -70,8 +70,13 @@ from holdfast.fleet.pipeline.ingest.decode import (
     unread,
 )
 from holdfast.fleet.pipeline.ingest.source import RECORDS
-from holdfast.fleet.tables.columns.holdable import holdable_times, to_us
-from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_batch, filled_table
+from holdfast.fleet.tables.columns.schemas import (
+    arrow_schema,
+    filled_batch,
+    filled_table,
+    holdable_times,
+    to_us,
+)
 from holdfast.fleet.tables.folder.writing import BatchWriter
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
 
