@@ -36,7 +36,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.steps import InMemoryRows
-from holdfast.fleet.tables.columns.holdable import moment_text
+from holdfast.fleet.tables.columns.schemas import moment_text
 from holdfast.fleet.tables.folder.manifest import Manifest
 from holdfast.fleet.tables.reading import Tables
 

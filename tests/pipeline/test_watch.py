@@ -21,7 +21,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.steps import FrameRows, InMemoryRows
-from holdfast.fleet.tables.columns.holdable import to_us
+from holdfast.fleet.tables.columns.schemas import to_us
 from holdfast.fleet.tables.reading import Tables
 
 pytestmark = pytest.mark.spark

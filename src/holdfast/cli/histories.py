@@ -15,9 +15,8 @@ from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar, spark_when_needed
 from holdfast.core.kinds import is_read
-from holdfast.core.names import shown_name, visible
+from holdfast.core.names import means, shown_name, visible
 from holdfast.errors import ConfigError, SourceError, UnreadableTopicError, nearest, suggest
-from holdfast.fleet.tables.columns.names import means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
@@ -83,7 +82,7 @@ def report_notes(
 
 def report_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> None:
     """Report transactions that were open at a moment for more than :data:`OLD_TRANSACTION_S`."""
-    from holdfast.fleet.tables.columns.holdable import to_us
+    from holdfast.fleet.tables.columns.schemas import to_us
 
     at_us = to_us(taken_at)
     for one in found:

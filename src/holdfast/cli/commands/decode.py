@@ -38,7 +38,7 @@ from holdfast.core.wire.layouts import (
 from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.errors import ConfigError, SourceError, WireError, nearest
-from holdfast.fleet.tables.storage.private import open_private
+from holdfast.fleet.tables.storage.file_system import open_private
 
 RECORD, SHARE_STATE = "record", "share-state"
 READ_RECORD: Mapping[str, Callable[[bytes | None, bytes | None], dict[str, Any]]] = {

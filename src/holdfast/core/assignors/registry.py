@@ -164,7 +164,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="constrained-sticky",
-            home="holdfast.core.assignors.constrained:constrained",
+            home="holdfast.core.assignors.sticky:constrained",
             summary="equal subscriptions only, linear passes; eager (KAFKA-9987)",
             laws=frozenset({"balanced", "sticky"}),
             twin="constrained-cooperative-sticky",
@@ -174,7 +174,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="constrained-cooperative-sticky",
-            home="holdfast.core.assignors.constrained:constrained",
+            home="holdfast.core.assignors.sticky:constrained",
             summary="the same target, reached in two rounds (KAFKA-9987)",
             laws=frozenset({"balanced", "sticky"}),
             cooperative=True,

@@ -25,7 +25,7 @@ from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
-from holdfast.core.wire.one.reasons import INT16, INT32, INT64
+from holdfast.core.wire.one.reader import INT16, INT32, INT64
 
 # The durable state of a coordinator: records of ``__consumer_offsets``, and their replay.
 #

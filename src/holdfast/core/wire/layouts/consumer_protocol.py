@@ -53,9 +53,8 @@ from holdfast.core.model.partitions import (
     weight_of,
 )
 from holdfast.core.wire.one.reader import Reader
-from holdfast.core.wire.one.reasons import Reason
 from holdfast.core.wire.one.writer import Writer, write_string, write_topic_partitions
-from holdfast.errors import WireError
+from holdfast.errors import Reason, WireError
 
 HIGHEST_VERSION = 3
 SUBSCRIPTION = "ConsumerProtocolSubscription"

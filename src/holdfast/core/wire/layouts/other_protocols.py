@@ -16,7 +16,7 @@ from typing import Final
 from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader, read_topic_partitions
-from holdfast.core.wire.one.reasons import Reason
+from holdfast.errors import Reason
 
 # Kafka Connect (protocol type ``connect``)
 #

@@ -64,9 +64,8 @@ from holdfast.core.wire.one.bits import (
     uvarint,
 )
 from holdfast.core.wire.one.reader import Reader
-from holdfast.core.wire.one.reasons import Reason
 from holdfast.core.wire.one.writer import Writer
-from holdfast.errors import WireError
+from holdfast.errors import Reason, WireError
 
 STATE_SHARD = "HoldfastStateShard"
 STATE_SHARD_VERSION = 1

@@ -1,8 +1,8 @@
 """Many messages at once, without a Python loop for each.
 
 =========================  ===============================================================
-``offsets_batch``          columns of records to columns, with a reason for every bad row
-``offsets_embedded``       the subscriptions and assignments in group records to columns
+``offsets_batch``          columns of records, and of the messages in them, to columns; a reason for
+                           every bad row
 ``record_batches``         the record batches of a log to columns of records
 ``columns``                the columns that messages are read into
 ``columnar``               the reader: all messages advance by one field at a time

@@ -44,8 +44,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
 )
 from holdfast.core.wire.many.name_table import NameTable, join, walk
 from holdfast.core.wire.one.reader import STRING_MIN, TOPIC_PARTITIONS_MIN, Reader
-from holdfast.core.wire.one.reasons import Reason
-from holdfast.errors import WireError
+from holdfast.errors import Reason, WireError
 
 NO_HEAD = b"\xff\xff"
 """The head of a message that cannot be read: its version is -1."""

@@ -65,12 +65,12 @@ from holdfast.fleet.pipeline.ingest.generations import Generations, marked
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.share_positions import share_positions
 from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced
-from holdfast.fleet.tables.columns.holdable import to_us
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
     filled_table,
     from_columns,
+    to_us,
 )
 from holdfast.fleet.tables.reading import Tables
 

@@ -44,8 +44,12 @@ from holdfast.core.wire.layouts.container import (
 )
 from holdfast.core.wire.layouts.other_protocols import NEVER_MS
 from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
-from holdfast.core.wire.many.offsets_batch import Family
-from holdfast.core.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
+from holdfast.core.wire.many.offsets_batch import (
+    Family,
+    Messages,
+    read_assignments,
+    read_subscriptions,
+)
 from holdfast.errors import WireError
 from holdfast.fleet.columnar import (
     Arrays,
@@ -67,8 +71,7 @@ from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
     marked,
 )
-from holdfast.fleet.tables.columns.holdable import CONNECTOR
-from holdfast.fleet.tables.columns.schemas import filled_table
+from holdfast.fleet.tables.columns.schemas import CONNECTOR, filled_table
 
 DEFERRING = (DESIGN_NAMES[Design.DEFERRED], DESIGN_NAMES[Design.INCREMENTAL])
 """Protocols whose assignments contain the time of the next round."""

@@ -19,11 +19,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64, Mask
+from holdfast.core.names import SPARK_GROUPS, is_pattern, means
 from holdfast.core.wire.many.offsets_batch import Binary
 from holdfast.core.wire.many.ragged import gather, padded
 from holdfast.core.wire.one.topic_ids import offsets_partition
 from holdfast.fleet.pipeline.ingest.decode import binary_column
-from holdfast.fleet.tables.columns.names import SPARK_GROUPS, is_pattern, means
 
 _COMMON: Final = b"spark-kafka-"
 _NAME_AT: Final = 4

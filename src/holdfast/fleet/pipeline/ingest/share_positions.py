@@ -26,7 +26,7 @@ from holdfast.errors import WireError
 from holdfast.fleet.columnar import ints
 from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import POSITION
-from holdfast.fleet.tables.columns.holdable import holdable_times, to_us
+from holdfast.fleet.tables.columns.schemas import holdable_times, to_us
 
 if TYPE_CHECKING:
     from holdfast.cluster.group_messages import Position

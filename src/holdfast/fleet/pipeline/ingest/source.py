@@ -24,8 +24,7 @@ from holdfast.fleet.columnar import Batches
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction, from_notes
 from holdfast.fleet.pipeline.steps import FileRows, Pieces, unchanged
-from holdfast.fleet.tables.columns.holdable import holdable_times
-from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema
+from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, holdable_times
 from holdfast.fleet.tables.columns.steps import DUMP_TABLES
 from holdfast.fleet.tables.folder.contents import checked_files, parsed
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, POLLED, REFUSED

@@ -199,9 +199,9 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         """
         if self._member_settings is not None:
             self._process.check()
-            begun: Any = self._coordinator  # None before start()
-            if begun is not None and begun.returns is None:
-                begun.returns = returns
+            coordinator: Any = self._coordinator  # None before start()
+            if coordinator is not None and coordinator.returns is None:
+                coordinator.returns = returns
         if self._callback() is not None:
             self._stopping = self._stopping or self._loop.create_task(
                 self._stop(), context=Context()
