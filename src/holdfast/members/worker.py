@@ -12,8 +12,8 @@ Connect's workers list all built-in protocols: one rolling bounce changes the de
 list of designs in ``partition.assignment.strategy`` is used unchanged.
 
 A program gives its work as ``run``, which is called for each resource, or as a listener, whose
-callbacks have all resources of a rebalance. Work ends before another worker begins it, except work that
-takes longer than ``task.shutdown.graceful.timeout.ms`` to end. An error of the work fails its
+callbacks have all resources of a rebalance. Work ends before another worker begins it, except work
+that takes longer than ``task.shutdown.graceful.timeout.ms`` to end. An error of the work fails its
 resource, not the worker. Only a refusal by the group, and an error that is not an ``Exception``,
 end a worker.
 
@@ -93,7 +93,7 @@ class Worker:
     resources : mapping of str to int
         Kind to count, such as ``{"connector-a": 3, "shard": 12}``; ``{"leader": 1}`` elects one.
     listener : WorkerListener, optional
-        Begins and ends work on all resources of a round in one call; most programs use ``run``.
+        Begins and ends work on all resources of a rebalance in one call; most programs use ``run``.
     run : callable, optional
         The work on one resource: ``run(resource, stop)`` is called when the worker gets the
         resource, and returns once ``stop`` is set. A function gets a :class:`StopEvent` and a
