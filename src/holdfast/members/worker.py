@@ -20,9 +20,9 @@ end a worker.
 If a listener could not save state in time, or no callback reports a loss, an error is logged, and
 :meth:`Worker.close` raises it.
 
-**Strategy.** The worker has the membership and the runtime of all members; where a consumer has a
-session, the worker has a supervisor of its work. The group has protocol type ``holdfast``, so tools for
-consumer groups do not change it.
+**Strategy.** The worker has the membership and the runtime of all members. A consumer has a
+session; a worker has a supervisor of its work. The group has protocol type ``holdfast``, so tools
+for consumer groups do not change it.
 
 References: Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous
 resources"; KIP-415 (Connect).
