@@ -210,7 +210,7 @@ class Failure:
 
 
 class EffectKind(StrEnum):
-    """What the supervisor has to do after an event of the machine."""
+    """The step that the supervisor takes after an event of the machine."""
 
     BEGIN = "begin attempts"
     STOP = "request the end of attempts"
@@ -224,7 +224,7 @@ class EffectKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Effect:
-    """One duty of the supervisor, with what its kind needs."""
+    """One step that the supervisor takes, with what its kind needs."""
 
     kind: EffectKind
     attempts: tuple[Attempt, ...] = ()
