@@ -28,8 +28,7 @@ from kafka.errors import (
 )
 from kafka.structs import TopicPartition
 
-from holdfast.cluster.client_configs import check_tokens, kafka_python_tokens
-from holdfast.cluster.login_log import hide_logins
+from holdfast.cluster.client_configs import check_tokens, hide_logins, kafka_python_tokens
 from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients.drop_in import ClassReplacement, is_ours, with_login
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_available_first
