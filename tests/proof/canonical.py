@@ -45,7 +45,7 @@ from functools import lru_cache
 
 from tests.proof.rules.commits import DeliveredBatch
 
-from holdfast.core.machine.coordinator.group_data import GroupData, soonest_ms
+from holdfast.core.machine.coordinator.group import GroupData, soonest_ms
 from holdfast.core.machine.member.holdings import Holdings
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, MemberOptions
 from holdfast.core.machine.states import ENDED, GroupState, MemberState

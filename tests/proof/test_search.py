@@ -205,12 +205,12 @@ def test_a_join_that_is_not_sent_again_is_found(monkeypatch):
 
 @pytest.mark.every
 def test_a_coordinator_that_forgets_a_pending_sync_is_found(monkeypatch):
-    answer_syncs = coordinator.answer_syncs
+    respond_to_syncs = coordinator.respond_to_syncs
 
     def one_only(group, members):
-        return answer_syncs(group, members)[:1]
+        return respond_to_syncs(group, members)[:1]
 
-    monkeypatch.setattr(coordinator, "answer_syncs", one_only)
+    monkeypatch.setattr(coordinator, "respond_to_syncs", one_only)
     assert "L1" in rules("holdfast-simple", replace(GROWING, crashes=0, leaves=0))
 
 

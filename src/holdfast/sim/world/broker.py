@@ -20,14 +20,14 @@ from dataclasses import dataclass, field, replace
 
 from holdfast.core.machine.actions import SendSync
 from holdfast.core.machine.coordinator.coordinator import Coordinator
-from holdfast.core.machine.coordinator.group_messages import (
-    Answer,
+from holdfast.core.machine.coordinator.group import (
     Append,
     CoordinatorOptions,
     Out,
     Received,
     Request,
     SendCommit,
+    SendResponse,
 )
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.world.clock import Clock, Trace
@@ -61,7 +61,7 @@ class SimulatedBroker:
         counts: RunCounts,
         *,
         options: CoordinatorOptions,
-        answer: Callable[[Answer], None],
+        answer: Callable[[SendResponse], None],
     ):
         self.clock, self.trace, self.ownership_log = clock, trace, ownership_log
         self.counts, self.answer = counts, answer
