@@ -5,7 +5,7 @@ from tests.members.configured import NEEDED
 from tests.members.worker_group import KIND, WorkerGroup
 
 from holdfast import Worker
-from holdfast.core.machine.leader.counts import MOST
+from holdfast.core.machine.leader.leader import MOST
 from holdfast.errors import ConfigError
 
 OLD, NEW = 1, 2

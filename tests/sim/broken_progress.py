@@ -19,7 +19,7 @@ from tests.sim.broken_safety import (
 from tests.sim.history import History, override, override_all, rewrite_shard, together, waits
 
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.core.machine.leader.ring import hash_of_topic, identity_of
+from holdfast.core.machine.leader.subscriptions import hash_of_topic, identity_of
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import resources_of
 from holdfast.core.wire.layouts.container import Leaving

@@ -4,8 +4,8 @@ r"""The settings of connections to a cluster: addresses, time-outs, logins, TLS;
 text: :class:`ConnectionSettings` prints it as ``[hidden]``.
 
 A file of client properties (``--command-config``) is read as Java's ``Properties`` and Kafka's
-configuration read it: ``#`` and ``!`` begin a comment, a line that ends with an odd number of
-backslashes continues in the next one, and a key ends at the first blank, ``=`` or ``:`` without a
+configuration read it. ``#`` and ``!`` begin a comment, and a line that ends with an odd number of
+backslashes continues in the next one. A key ends at the first blank, ``=`` or ``:`` without a
 backslash before it. The last value of a key counts. Variables ``${name:key}`` are replaced by
 Kafka's own providers of the environment, of files and of folders, if ``config.providers`` names
 them. Java reads ISO 8859-1; a file in UTF-8 is accepted, too, and :func:`oddities` names it.

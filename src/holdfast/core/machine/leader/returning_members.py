@@ -20,13 +20,13 @@ from dataclasses import replace
 import numpy as np
 
 from holdfast.core.machine.leader.imbalance import DepartedMember
-from holdfast.core.machine.leader.ring import (
+from holdfast.core.machine.leader.state_reconstruction import LeaderState
+from holdfast.core.machine.leader.subscriptions import (
+    SubscribedMember,
     identities_of,
     identity_of_id,
     identity_of_location,
 )
-from holdfast.core.machine.leader.state_reconstruction import LeaderState
-from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.leader.successors import (
     alike,
 )

@@ -42,8 +42,12 @@ from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.core.machine.leader.ring import hash_of_topic, identities_of, identity_before
-from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.leader.subscriptions import (
+    SubscribedMember,
+    hash_of_topic,
+    identities_of,
+    identity_before,
+)
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
 from holdfast.core.wire.layouts.state_shard import (

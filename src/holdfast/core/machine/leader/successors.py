@@ -39,9 +39,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.core.machine.leader.ring import identities_of, identity_of
 from holdfast.core.machine.leader.state_reconstruction import LeaderState
-from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.leader.subscriptions import SubscribedMember, identities_of, identity_of
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I32, NO_OWNER
 from holdfast.core.wire.layouts.state_shard import MemberEntry

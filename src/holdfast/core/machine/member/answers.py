@@ -36,7 +36,7 @@ from holdfast.core.machine.events import (
     SyncAnswered,
 )
 from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol, ReceivedAssignment
-from holdfast.core.machine.leader.counts import handed_out
+from holdfast.core.machine.leader.subscriptions import handed_out
 from holdfast.core.machine.member.holdings import ordered, topics_of
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
 from holdfast.core.machine.member.steps import (

@@ -22,7 +22,7 @@ from holdfast.core.machine.actions import (
 )
 from holdfast.core.machine.codes import EXPECTED, ErrorCode, describe
 from holdfast.core.machine.leader.assignor_protocol import MemberView, RebalanceProtocol
-from holdfast.core.machine.leader.counts import with_names
+from holdfast.core.machine.leader.subscriptions import with_names
 from holdfast.core.machine.member.holdings import Limit
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData
 from holdfast.core.machine.states import MemberState
