@@ -18,7 +18,7 @@ from tests.suites import further
 
 from holdfast.core.machine.coordinator import coordinator
 from holdfast.core.machine.leader import ring, state_reconstruction
-from holdfast.core.machine.member import answers
+from holdfast.core.machine.member import responses
 from holdfast.core.machine.member.member_data import NEVER_MS
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
@@ -199,7 +199,7 @@ def test_a_join_that_is_not_sent_again_is_found(monkeypatch):
         member.state, member.retry_at_ms = MemberState.UNJOINED, NEVER_MS
         return ()
 
-    monkeypatch.setattr(answers, "retry", gives_up)
+    monkeypatch.setattr(responses, "retry", gives_up)
     assert rules("deferred", replace(PAIR, lost="join")) == {"L1"}
 
 

@@ -59,7 +59,7 @@ from holdfast.core.machine.leader.successors import (
     restored,
     served_by,
 )
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.policy import TOLERANCE_MS, Policy
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, frozen, row_sizes
 from holdfast.core.model.group import Group
 from holdfast.core.model.reported import partitions_of, tps_of
@@ -174,9 +174,9 @@ def find_losses(
     found = [w for w in found if len(w.tps)]
     exact, lost = return_known(found, members, reserved, present)
     # A wait that ends within the tolerance is not worth a round of its own.
-    waits = [w for w in lost if w.remaining_ms > policy.tolerance_ms]
+    waits = [w for w in lost if w.remaining_ms > TOLERANCE_MS]
     held_back = _only(
-        [w for w in found if w.remaining_ms > policy.tolerance_ms], ~free & (reserved != NO_OWNER)
+        [w for w in found if w.remaining_ms > TOLERANCE_MS], ~free & (reserved != NO_OWNER)
     )
     new_members = find_new_members(
         members,
@@ -316,7 +316,7 @@ def _reassigned(
     """
     if leader_state is None or not policy.failback or not policy.longest_delay_ms:
         return (), ()
-    waiting = tuple(w for w in leader_state.waiting if w.delay_ms > policy.tolerance_ms)
+    waiting = tuple(w for w in leader_state.waiting if w.delay_ms > TOLERANCE_MS)
     leader_state = replace(leader_state, waiting=waiting)
     present = PresentMembers(members, leader_state)
     found = _departed(policy, claims, members, leader_state, free=free, present=present)
@@ -433,7 +433,7 @@ def _first_wait(
         tps = np.intersect1d(
             tps, tps_of(topics, tuple(own for w in waits for own in w.owned or ()))
         )
-    if left_ms <= policy.tolerance_ms or not len(tps):
+    if left_ms <= TOLERANCE_MS or not len(tps):
         return []
     return [DepartedMember(who=FIRST_MEMBERS, remaining_ms=left_ms, tps=tps.astype(np.int32))]
 

@@ -38,7 +38,7 @@ LeaveGroup over another.
   committed only in the term in which they were handed out.
 
 **Strategy.** One function for each event changes a plain record (``member_data``); those for the
-coordinator's answers are in ``answers``. After each event ``_advance`` takes the steps that are
+coordinator's responses are in ``responses``. After each event ``_advance`` takes the steps that are
 open: find the coordinator, revoke, join, leave. ``states`` has the table.
 
 References: KIP-62, KIP-345, KIP-394, KIP-429, KIP-568, KIP-814; Incremental Cooperative
@@ -78,26 +78,28 @@ from holdfast.core.machine.leader.assignor_protocol import (
     RebalanceProtocol,
     choose_rebalance_protocol,
 )
-from holdfast.core.machine.member import answers
+from holdfast.core.machine.member import responses
 from holdfast.core.machine.member.holdings import (
     Holdings,
     Limit,
     names,
     topics_of,
 )
-from holdfast.core.machine.member.member_data import NEVER_MS, NO_REQUEST, MemberData, MemberOptions
-from holdfast.core.machine.member.steps import (
+from holdfast.core.machine.member.member_data import (
+    NEVER_MS,
+    NO_REQUEST,
+    MemberData,
+    MemberOptions,
     die,
     forget_round,
     lose,
     new_request,
-    revoke,
     send_heartbeat,
     send_join,
     send_leave,
     want,
-    watch_metadata,
 )
+from holdfast.core.machine.member.responses import revoke, watch_metadata
 from holdfast.core.machine.shared_values import Identity
 from holdfast.core.machine.states import ENDED, TRANSITIONS, MemberState
 from holdfast.core.model.partitions import Resource
@@ -254,7 +256,7 @@ def _dispatch(member: MemberData, event: Event) -> Actions:  # noqa: PLR0911, PL
         case Tick():
             return _on_time(member)
         case HeartbeatAnswered():
-            return answers.on_heartbeat(member, event)
+            return responses.on_heartbeat(member, event)
         case Started():
             member.started, member.polled_ms = True, member.now_ms
             member.rejoin_reason = "first join"
@@ -273,25 +275,25 @@ def _dispatch(member: MemberData, event: Event) -> Actions:  # noqa: PLR0911, PL
         case LeaveRequested():
             return _on_leave_requested(member, event)
         case CoordinatorFound(request):
-            return answers.on_coordinator(member, request)
+            return responses.on_coordinator(member, request)
         case JoinAnswered():
-            return answers.on_join(member, event)
+            return responses.on_join(member, event)
         case SyncAnswered():
-            return answers.on_sync(member, event)
+            return responses.on_sync(member, event)
         case LeaveAnswered():
-            return answers.on_left(member, event)
+            return responses.on_left(member, event)
         case RequestFailed(request, reason):
-            return answers.on_failed(member, request, reason)
+            return responses.on_failed(member, request, reason)
         case AssignmentComputed() | AssignmentFailed():
-            return answers.on_plan(member, event)
+            return responses.on_plan(member, event)
         case Drained():
             return member.holdings.drained(event)
         case ListenerReturned():
             return member.holdings.listener_returned(event)
         case CommitAnswered():
-            return answers.on_revocation_commit(member, event)
+            return responses.on_revocation_commit(member, event)
         case CommitRefused(generation, error):
-            return answers.on_refusal(member, error, generation)
+            return responses.on_refusal(member, error, generation)
         case _:
             assert_never(event)
 
