@@ -246,7 +246,7 @@ class PlannedWaits:
 
 def _key(identity: str, before: Iterable[str]) -> str:
     """Return the key of a known wait: rounds cut one identity to different lengths."""
-    from holdfast.core.machine.leader.successors import alike
+    from holdfast.core.machine.leader.subscriptions import alike
 
     return next((key for key in before if key == identity or alike(key, identity)), identity)
 

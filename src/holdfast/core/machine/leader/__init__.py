@@ -11,7 +11,7 @@ Kafka's coordinator chooses one assignor and sends its leader the subscriptions 
 ``subscriptions``        a round of a design, part 1: what its members report; their identities
 ``state_reconstruction`` part 2: the leader state, reconstructed from the members' shards
 ``delayed_rebalance``    part 3: which partitions wait for a departed member, and who gets them
-``returning_members``    members that are back, and new members that replace departed ones
+``departed_members``     what departed members left; members that are back or replace one
 ``imbalance``            what waits, and what may move now: the question, and all policies
 ``successors``           new members whose presence ends the wait for a departed member
 ``targets``              part 4: the owner wanted for each resource, also of failed ones

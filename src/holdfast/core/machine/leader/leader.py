@@ -54,11 +54,8 @@ from itertools import islice
 import numpy as np
 
 from holdfast.core.assignors.claims import Claims, normalise
-from holdfast.core.machine.leader.delayed_rebalance import (
-    Losses,
-    find_losses,
-    owed,
-)
+from holdfast.core.machine.leader.delayed_rebalance import Losses, find_losses
+from holdfast.core.machine.leader.departed_members import owed
 from holdfast.core.machine.leader.imbalance import Imbalance, resolver_of
 from holdfast.core.machine.leader.planner import PlannedRound, RoundPlanner
 from holdfast.core.machine.leader.ring import PlannedAssignment, RoundState

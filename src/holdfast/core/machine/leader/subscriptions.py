@@ -364,3 +364,9 @@ def newest_reported(members: Sequence[SubscribedMember]) -> VersionedCounts | No
         return None
     version, counts = max(reports)
     return VersionedCounts(version=version, counts=dict(read_counts(counts)))
+
+
+def alike(one: str, other: str) -> bool:
+    """Return whether two identities, cut to any size, are those of one member."""
+    size = min(len(one), len(other))
+    return size > 0 and one[:size] == other[:size]

@@ -40,7 +40,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from holdfast.core.machine.leader.state_reconstruction import LeaderState
-from holdfast.core.machine.leader.subscriptions import SubscribedMember, identities_of, identity_of
+from holdfast.core.machine.leader.subscriptions import (
+    SubscribedMember,
+    alike,
+    identities_of,
+    identity_of,
+)
 from holdfast.core.machine.policy import TOLERANCE_MS, Policy
 from holdfast.core.model.columns import I32, NO_OWNER
 from holdfast.core.wire.layouts.state_shard import MemberEntry
@@ -439,12 +444,6 @@ def _left(
         if who not in new and not any(alike(who, whole) for whole in here)
     ]
     return (*((who, 0) for who in new), *old)
-
-
-def alike(one: str, other: str) -> bool:
-    """Return whether two identities, cut to any size, are those of one member."""
-    size = min(len(one), len(other))
-    return size > 0 and one[:size] == other[:size]
 
 
 def _recent_joiner(members: Sequence[SubscribedMember], member: int, age_ms: int) -> RecentJoiner:
