@@ -31,8 +31,9 @@ LeaveGroup over another.
 - The member drops everything a session timeout after it *sent* the last acknowledged heartbeat
   (KAFKA-9184).
 - A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
-  partition counts the assignments were planned, it asks for one round: topics may have grown.
-- A scheduled round is due one delay after its assignment arrived. The next assignment replaces it.
+  partition counts the assignments were planned, it asks for one rebalance: topics may have grown.
+- A scheduled rebalance is due one delay after its assignment arrived. The next assignment replaces
+  it.
 - The application compares ``terms`` before it commits, because the coordinator checks the member
   and the generation, but not which member has owned a partition since when. Records may be
   committed only in the term in which they were handed out.
@@ -91,7 +92,7 @@ from holdfast.core.machine.member.member_data import (
     MemberData,
     MemberOptions,
     die,
-    forget_round,
+    forget_rebalance,
     lose,
     new_request,
     send_heartbeat,
@@ -174,7 +175,7 @@ class Member:
 
     @property
     def generation(self) -> int:
-        """The generation of the last JoinGroup answer, -1 for none."""
+        """The generation of the last JoinGroup response, -1 for none."""
         return self.data.generation
 
     @property
@@ -194,7 +195,7 @@ class Member:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the member led the last completed round."""
+        """Whether the member led the last completed rebalance."""
         return self.data.is_leader
 
     @property
@@ -308,7 +309,7 @@ def _on_time(member: MemberData) -> Actions:
     if member.rejoin_at_ms is not None and member.now_ms >= member.rejoin_at_ms:
         member.rejoin_at_ms = None
         if member.state is STABLE:
-            announced = member.rounds_announced > 0
+            announced = member.rebalances_announced > 0
             want(member, "another round was announced" if announced else "scheduled rebalance")
     if (
         member.sends_heartbeats
@@ -329,8 +330,8 @@ def _stall(member: MemberData) -> Actions:
     if member.generation < 0 or not member.coordinator_known:
         return (Warn(text), *_leave_stalled(member))
     member.leaves_stalled, join = True, member.join_request
-    forget_round(member)
-    member.join_request = join  # the answer still has the generation
+    forget_rebalance(member)
+    member.join_request = join  # the response still has the generation
     member.state = REVOKING
     return (Warn(text), *member.holdings.end(member.identity, member.now_ms, limit))
 
@@ -349,8 +350,8 @@ def _on_leave_requested(member: MemberData, event: LeaveRequested) -> Actions:
     if member.state in ENDED or member.leaving is not None:
         return ()
     member.leaving, join = event, member.join_request
-    forget_round(member)
-    member.join_request = join  # the answer still has the generation
+    forget_rebalance(member)
+    member.join_request = join  # the response still has the generation
     if member.state in (PREPARING, COMPLETING, STABLE):
         member.state = UNJOINED
     return ()
@@ -378,7 +379,7 @@ def _advance(member: MemberData) -> Actions:
     actions = (*actions, *_look_for_coordinator(member))
     if member.leaving is not None:
         return (*actions, *_advance_leave(member))
-    if not _wants_round(member) or not member.coordinator_known:
+    if not _wants_rebalance(member) or not member.coordinator_known:
         return actions
     stop = _to_revoke_before_join(member)
     if stop is not None:
@@ -389,7 +390,7 @@ def _advance(member: MemberData) -> Actions:
     return (*actions, send_join(member))
 
 
-def _wants_round(member: MemberData) -> bool:
+def _wants_rebalance(member: MemberData) -> bool:
     if not member.started or member.stalled:
         return False
     if member.state is UNJOINED:
@@ -417,7 +418,7 @@ def _to_revoke_before_join(member: MemberData) -> frozenset[Resource] | None:
 
 
 def _advance_leave(member: MemberData) -> Actions:
-    """Take the next step of leaving: revoke everything, announce it in a last round, LeaveGroup."""
+    """Take the next step of leaving: revoke all, announce it in a last rebalance, LeaveGroup."""
     if member.state not in (UNJOINED, STABLE):
         return ()
     assert member.leaving is not None

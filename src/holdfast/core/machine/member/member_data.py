@@ -53,13 +53,13 @@ from holdfast.core.wire.layouts.container import Leaving
 from holdfast.errors import ConfigError
 
 NO_REQUEST = -(2**31)
-"""Value instead of a request number or a token: no answer is awaited."""
+"""Value instead of a request number or a token: no response is awaited."""
 
 NEVER_MS = 2**62
 """Value instead of a time: not before the next event."""
 
 AGAIN_PAUSE_MS = 50
-"""Pause before the first of the rounds that are announced in a row, in ms."""
+"""Pause before the first of the rebalances that are announced in a row, in ms."""
 
 LAST_COMMIT_MS = 5_000
 """Time for the last commit of a member whose application has stopped polling, in ms."""
@@ -126,7 +126,7 @@ class MemberData:
 
     state: MemberState = MemberState.UNJOINED
     member_id: str = ""  # "": the coordinator has not assigned one
-    generation: int = -1  # of the last JoinGroup answer; heartbeats and commits carry it
+    generation: int = -1  # of the last JoinGroup response; heartbeats and commits carry it
     claim_generation: int = -1  # of the assignment that ``holdings.owned`` comes from
     protocol_name: str = ""
     is_leader: bool = False
@@ -139,18 +139,18 @@ class MemberData:
     topics: tuple[str, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()  # counts of the topics known now
     leaving: LeaveRequested | None = None
-    departure_announced: bool = False  # in the subscription of a last round
+    departure_announced: bool = False  # in the subscription of a last rebalance
 
     # The coordinator
     coordinator_known: bool = False
     contact_ms: int  # it has acknowledged a request that was sent then
-    retries: int = 0  # in a row, of a round or of finding it
+    retries: int = 0  # in a row, of a rebalance or of finding it
     retry_at_ms: int
 
-    # The next round
-    rejoin_reason: str | None = None  # None: no round is wanted
-    rejoin_at_ms: int | None = None  # when a round is wanted without another event
-    rounds_announced: int = 0  # in a row: each assignment said that another round follows
+    # The next rebalance
+    rejoin_reason: str | None = None  # None: no rebalance is wanted
+    rejoin_at_ms: int | None = None  # when a rebalance is wanted without another event
+    rebalances_announced: int = 0  # in a row: each assignment said that another rebalance follows
     nonce: int = 0  # differs from one join to the next
 
     # The last assignment
@@ -159,14 +159,14 @@ class MemberData:
     leader_state: bytes | None = None  # from the leader, for the next leader
     state_received_ms: int  # when it was received
 
-    # The round that runs
+    # The rebalance that runs
     joined_topics: tuple[str, ...] = ()  # the subscription that was sent
     planned_with: tuple[tuple[str, int], ...] | None = None  # counts; None: it has not led
     plan_failures: int = 0  # in a row
-    record: RecordSize | None = None  # of the group, in a round that the member leads
-    failing_since_ms: int | None = None  # rounds are refused with codes that are not expected
+    record: RecordSize | None = None  # of the group, in a rebalance that the member leads
+    failing_since_ms: int | None = None  # rebalances are refused with codes that are not expected
 
-    # Requests whose answers are awaited, or NO_REQUEST
+    # Requests whose responses are awaited, or NO_REQUEST
     next_request: int = 0
     find_request: int = NO_REQUEST
     join_request: int = NO_REQUEST
@@ -249,8 +249,8 @@ class MemberOptions:
     rack: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
-    # How long the coordinator waits for this member in a round. It is longer than a revocation may
-    # take, with the heartbeat before it that announces the round, and the last commit.
+    # How long the coordinator waits for this member in a rebalance. It is longer than a revocation
+    # may take, with the heartbeat before it that announces the rebalance, and the last commit.
     rebalance_timeout_ms: int = 300_000
     # Longest time between two ``Polled`` before the member leaves; 0 never. Before it leaves, it
     # commits what is processed.
@@ -266,15 +266,15 @@ class MemberOptions:
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
-    # How soon a member joins an announced round if it revokes nothing; doubled for each further one
-    # in a row, up to the heartbeat interval.
+    # How soon a member joins an announced rebalance if it revokes nothing; doubled for each further
+    # one in a row, up to the heartbeat interval.
     again_pause_ms: int = AGAIN_PAUSE_MS
-    # How long rounds may be refused with a code that is neither expected nor fatal before the
+    # How long rebalances may be refused with a code that is neither expected nor fatal before the
     # member fails with it; 0: it keeps trying.
     error_timeout_ms: int = 0
     commit_retries: int = 5
     auto_commit: bool = True  # whether a revocation commits; else the callback is expected to
-    # Protocols under which a member that leaves for good says so in a last round, so that a
+    # Protocols under which a member that leaves for good says so in a last rebalance, so that a
     # deferring leader need not wait for it.
     announce_leave: frozenset[str] = frozenset()
     # The member's location, from ``digest_of`` of leader/subscriptions.py; empty for none.
@@ -400,13 +400,13 @@ def send_leave(member: MemberData, reason: str) -> Action:
 
 
 def want(member: MemberData, reason: str) -> Actions:
-    """Ask for a round; the first reason stays until the round begins. Returns no actions."""
+    """Ask for a rebalance; the first reason stays until it begins. Returns no actions."""
     member.rejoin_reason = member.rejoin_reason or reason
     return ()
 
 
-def forget_round(member: MemberData) -> None:
-    """Await no answer of the round that runs, and no round that was scheduled."""
+def forget_rebalance(member: MemberData) -> None:
+    """Await no response of the rebalance that runs, and no rebalance that was scheduled."""
     member.join_request = member.sync_request = member.plan_token = NO_REQUEST
     member.rejoin_at_ms = member.record = None
 
@@ -435,7 +435,7 @@ def doubled_ms(first_ms: int, n_before: int, most_ms: int) -> int:
 def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
     """Drop everything that is owned, because membership is lost, then join.
 
-    A member that keeps processing during a round joins without claims. An eager member still
+    A member that keeps processing during a rebalance joins without claims. An eager member still
     reports its last assignment at the old generation, as Kafka's ``AbstractStickyAssignor`` does:
     partitions that no other member has had since come back to the member.
 
@@ -449,7 +449,7 @@ def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
     member.is_leader = False
     member.already_revoked = ()
     member.leaves_stalled = False
-    forget_round(member)
+    forget_rebalance(member)
     member.heartbeat_request = NO_REQUEST
     member.state = MemberState.UNJOINED
     want(member, reason)

@@ -66,7 +66,7 @@ MOST_TOPICS, MOST_MORE = 100, 600
 MOST_UNKNOWN = 100_000
 """Upper bound of the partitions of a subscribed topic that the member does not know yet."""
 
-PLAN_RETRIES = 3  # failures in a row to plan after which the leader asks for a round by itself
+PLAN_RETRIES = 3  # failures in a row to plan after which the leader asks for a rebalance by itself
 
 PASSING_FAILURES = 4  # failures in a row to reach the coordinator without a warning
 
@@ -80,7 +80,7 @@ PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_
 
 
 def on_coordinator(member: MemberData, request: int) -> Actions:
-    """Handle the answer to FindCoordinator."""
+    """Handle the response to FindCoordinator."""
     if request == member.find_request:
         member.find_request = NO_REQUEST
         member.coordinator_known = True
@@ -89,7 +89,7 @@ def on_coordinator(member: MemberData, request: int) -> Actions:
 
 
 def on_join(member: MemberData, event: JoinAnswered) -> Actions:
-    """Handle the answer to JoinGroup: a generation begins, and its leader computes."""
+    """Handle the response to JoinGroup: a generation begins, and its leader computes."""
     if event.request != member.join_request:
         return ()
     member.join_request = NO_REQUEST
@@ -99,12 +99,12 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
         member.member_id, member.state = event.member_id, UNJOINED
         return ()
     if event.error != ErrorCode.NONE:
-        return _round_failed(member, "JoinGroup", event.error)
-    return _begin_round(member, event)
+        return _rebalance_failed(member, "JoinGroup", event.error)
+    return _begin_generation(member, event)
 
 
-def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
-    """Begin the second half of a round: a follower syncs at once, a leader computes first."""
+def _begin_generation(member: MemberData, event: JoinAnswered) -> Actions:
+    """Begin the second half of a rebalance: a follower syncs at once, a leader computes first."""
     unbroken = member.claim_generation == member.generation == event.generation - 1
     member.member_id, member.generation = event.member_id, event.generation
     member.protocol_name = event.protocol_name
@@ -134,7 +134,7 @@ def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
 
 
 def _on_late_join(member: MemberData, event: JoinAnswered) -> Actions:
-    """Handle a round that began while the member leaves: it revokes in the new generation.
+    """Handle a rebalance that began while the member leaves: it revokes in the new generation.
 
     The member claimed all that it owns when it joined, so no other member has any of it. Under the
     generation before, its heartbeats and the commit of its revocation would be refused, and its
@@ -152,8 +152,9 @@ def _skip_assignment(member: MemberData) -> Actions:
 
     The process that planned the assignments has ended, and this process does not know its partition
     counts. Under a design its assignment holds the counts. Without the counts the leader asks for
-    one more round, because partitions added meanwhile would otherwise never get an owner (L1). An
-    eager leader asks at once: if it took its assignment first, the round would stop it again.
+    one more rebalance, because partitions added meanwhile would otherwise never get an owner (L1).
+    An eager leader asks at once: if it took its assignment first, the rebalance would stop it
+    again.
     """
     member.planned_with = ()
     if member.rebalance_protocol is RebalanceProtocol.EAGER:
@@ -169,7 +170,7 @@ def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) ->
     member.plan_token = NO_REQUEST
     if isinstance(event, AssignmentFailed):
         # Without a SyncGroup of its leader the group would hang, and with an empty one every member
-        # would get bytes that are not an assignment. A join begins a new round, and all claims
+        # would get bytes that are not an assignment. A join begins a new rebalance, and all claims
         # stay.
         return (Warn(f"could not plan, a new round begins: {event.reason}"), *retry(member))
     if event.partitions is not None:
@@ -185,13 +186,13 @@ def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) ->
 
 
 def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
-    """Handle the answer to SyncGroup: the member has its assignment."""
+    """Handle the response to SyncGroup: the member has its assignment."""
     if event.request != member.sync_request:
         return ()
     member.sync_request = NO_REQUEST
     record, member.record = member.record, None
     if event.error != ErrorCode.NONE:
-        return _round_failed(member, "SyncGroup", event.error, record)
+        return _rebalance_failed(member, "SyncGroup", event.error, record)
     assignor = next(a for a in member.assignors if a.name == member.protocol_name)
     topics, partitions = _most_named(member)
     if names_more(event.assignment, topics=topics, partitions=partitions):
@@ -244,11 +245,12 @@ def _apply(member: MemberData, received: ReceivedAssignment) -> Actions:
         delay_ms=received.delay_ms,
     )
     actions: list[Action] = [done]
-    member.rounds_announced = member.rounds_announced + 1 if received.again else 0
+    member.rebalances_announced = member.rebalances_announced + 1 if received.again else 0
     if received.again and not revoked:
-        # A join at once would begin the next round before slower members have synced. Their syncs
-        # would be refused, they would never learn what to revoke, and the rounds would never end.
-        options, n_before = member.options, member.rounds_announced - 1
+        # A join at once would begin the next rebalance before slower members have synced. Their
+        # syncs would be refused, they would never learn what to revoke, and the rebalances would
+        # never end.
+        options, n_before = member.options, member.rebalances_announced - 1
         member.rejoin_at_ms = member.now_ms + doubled_ms(
             options.again_pause_ms, n_before, options.heartbeat_interval_ms
         )
@@ -259,13 +261,13 @@ def _apply(member: MemberData, received: ReceivedAssignment) -> Actions:
     watch_metadata(member)
     if revoked:
         want(member, "resources were revoked")
-        actions += revoke(member, revoked, of_round=True)
+        actions += revoke(member, revoked, of_rebalance=True)
     actions += member.holdings.gain(gained)
     return tuple(actions)
 
 
 def on_heartbeat(member: MemberData, event: HeartbeatAnswered) -> Actions:
-    """Handle a heartbeat's answer: the session runs from the time at which it was sent."""
+    """Handle a heartbeat's response: the session runs from the time at which it was sent."""
     if event.request != member.heartbeat_request:
         return ()
     member.heartbeat_request = NO_REQUEST
@@ -286,9 +288,9 @@ def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
     if error == ErrorCode.NONE or member.state in (*ENDED, MemberState.LEAVING):
         return ()
     if error == ErrorCode.ILLEGAL_GENERATION and member.join_request != NO_REQUEST:
-        # At the coordinator the round is complete. Its JoinGroup answer is on the way, on the other
-        # connection, and the request with the old generation came too late. If the answer never
-        # comes, the end of the session ends the wait.
+        # At the coordinator the rebalance is complete. Its JoinGroup response is on the way, on the
+        # other connection, and the request with the old generation came too late. If the response
+        # never comes, the end of the session ends the wait.
         return ()
     if error in COORDINATOR_GONE:
         member.coordinator_known = False
@@ -307,7 +309,7 @@ def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
 
 
 def on_failed(member: MemberData, request: int, reason: str) -> Actions:
-    """Handle a request without an answer."""
+    """Handle a request without a response."""
     if request == NO_REQUEST:
         return ()
     if request == member.leave_request:
@@ -331,7 +333,7 @@ def on_failed(member: MemberData, request: int, reason: str) -> Actions:
 
 
 def on_left(member: MemberData, event: LeaveAnswered) -> Actions:
-    """Handle the answer to LeaveGroup, or its absence: the member is dead in any case.
+    """Handle the response to LeaveGroup, or its absence: the member is dead in any case.
 
     A refusal gets a warning and no second attempt: the process is about to end, and the end of its
     session does the same for the others. Kafka's client does the same.
@@ -361,7 +363,7 @@ def on_revocation_commit(member: MemberData, event: CommitAnswered) -> Actions:
     return actions
 
 
-def _round_failed(
+def _rebalance_failed(
     member: MemberData, request: str, error: int, record: RecordSize | None = None
 ) -> Actions:
     """Handle JoinGroup or SyncGroup that was refused with the code ``error``."""
@@ -382,7 +384,7 @@ def _round_failed(
 
 
 def watch_metadata(member: MemberData) -> Actions:
-    """Ask for a round if partition counts differ from the leader's plan. Returns no actions.
+    """Ask for a rebalance if partition counts differ from the leader's plan. Returns no actions.
 
     Only a stable leader does, once it knows counts; followers leave it to the leader.
     """
@@ -409,7 +411,7 @@ def revoke(
     member: MemberData,
     resources: frozenset[Resource],
     *,
-    of_round: bool = False,
+    of_rebalance: bool = False,
     always_call: bool = False,
 ) -> Actions:
     """Begin a revocation; see :meth:`Holdings.revoke`."""
@@ -420,7 +422,7 @@ def revoke(
         member.identity,
         member.now_ms + limit.ms,
         limit=limit,
-        of_round=of_round,
+        of_rebalance=of_rebalance,
         always_call=always_call,
     )
 
@@ -434,7 +436,7 @@ def retry(member: MemberData) -> Actions:
 
 
 def refused(member: MemberData, request: str, error: int, cause: str = "") -> Actions:
-    """Retry a round that was refused with a temporary code, and warn from time to time.
+    """Retry a rebalance that was refused with a temporary code, and warn from time to time.
 
     A code that Kafka expects gets no warning. Any other code gets one at the first, second, fourth,
     eighth refusal and so on. After ``error_timeout_ms`` of refusals the member fails.
@@ -454,13 +456,3 @@ def refused(member: MemberData, request: str, error: int, cause: str = "") -> Ac
         text = f"{request} was refused, the next attempt is in {pause_ms} ms: {describe(error)}"
         return (Warn(f"{text}. {cause}" if cause else text), *actions)
     return actions
-
-
-# The requests of a member, written from its state.
-#
-# Each function gives the request a number, notes in the record that the answer is awaited, and
-# returns the action. No function decides whether to send.
-#
-# One function a request; assignors write a subscription from ``view_of``.
-#
-# References: KIP-345, KIP-394, KIP-429, KIP-800.
