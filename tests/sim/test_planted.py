@@ -16,7 +16,14 @@ from tests.sim.history import History, override, together
 from holdfast.core.machine.events import (
     CommitAnswered,
 )
-from holdfast.core.machine.leader import delayed_rebalance, imbalance, leader, planner, successors
+from holdfast.core.machine.leader import (
+    delayed_rebalance,
+    departed_members,
+    imbalance,
+    leader,
+    planner,
+    successors,
+)
 from holdfast.core.machine.leader.assignor_protocol import ReceivedAssignment
 from holdfast.core.machine.leader.designs import (
     DesignAssignor,
@@ -166,9 +173,9 @@ def test_19_new_resources_wait_like_lost_ones(monkeypatch):
         found = losses(policy, claims, members, leader_state, free=free, present=present)
         if leader_state is None or not free.any() or found:
             return found
-        who = delayed_rebalance.UNKNOWN_OWNER
+        who = departed_members.UNKNOWN_OWNER
         tps = np.flatnonzero(free).astype(np.int32)
-        return [delayed_rebalance.DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
+        return [imbalance.DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
 
     monkeypatch.setattr(delayed_rebalance, "find_departed", everything)
     caught("deferred", {"D3", "D4"})
