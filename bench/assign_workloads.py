@@ -29,11 +29,12 @@ import numpy as np
 
 from holdfast.core.assignors.registry import assign
 from holdfast.core.model.group import Group
-from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.core.wire.layouts.sticky_user_data import (
+from holdfast.core.wire.layouts.consumer_protocol import (
     StickyUserData,
+    Subscription,
     encode_cooperative_user_data,
     encode_sticky_user_data,
+    encode_subscription,
 )
 
 GENERATION = 5

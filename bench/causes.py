@@ -190,9 +190,9 @@ class LiveGroup:
 def run(options: argparse.Namespace) -> None:
     """Run the groups, and write the dump, the log and the event log."""
     from holdfast.local import broker as brokers
-    from holdfast.local import broker_properties as properties
+    from holdfast.local import broker_server
 
-    properties._LOG4J_2 += LOGGERS
+    broker_server._LOG4J_2 += LOGGERS
     options.folder.mkdir(parents=True, exist_ok=True)
     settings = brokers.BrokerSettings(
         properties={

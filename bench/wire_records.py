@@ -32,8 +32,13 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
-from holdfast.core.wire.many.offsets_batch import Binary, Chunk, decode_batch
-from holdfast.core.wire.many.offsets_embedded import read_assignments, read_subscriptions
+from holdfast.core.wire.many.offsets_batch import (
+    Binary,
+    Chunk,
+    decode_batch,
+    read_assignments,
+    read_subscriptions,
+)
 from holdfast.fleet.pipeline.ingest import split
 from holdfast.fleet.pipeline.ingest.decode import binary_column
 from holdfast.fleet.pipeline.ingest.decode_groups import generations

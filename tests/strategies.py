@@ -8,9 +8,13 @@ from typing import Any
 from hypothesis import strategies as st
 from hypothesis.strategies import SearchStrategy
 
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.model.partitions import TopicPartitions, sort_partitions
-from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, Subscription
+from holdfast.core.wire.layouts.consumer_protocol import (
+    AssignmentMessage,
+    StickyUserData,
+    Subscription,
+)
 from holdfast.core.wire.layouts.container import (
     LOCATION_BYTES,
     FailedPartitions,
@@ -30,7 +34,6 @@ from holdfast.core.wire.layouts.state_shard import (
     digest_of,
     encode_waiting,
 )
-from holdfast.core.wire.layouts.sticky_user_data import StickyUserData
 
 # Wire: values of every message, in the order in which they come back from the wire
 

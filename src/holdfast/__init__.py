@@ -13,16 +13,15 @@ from holdfast.extras import needed
 if TYPE_CHECKING:
     from holdfast.core.assignors.laws import check_laws
     from holdfast.core.assignors.own import assignor
-    from holdfast.core.assignors.registry import assign
+    from holdfast.core.assignors.registry import assign, follow
     from holdfast.core.assignors.result import Result, verify
-    from holdfast.core.assignors.rounds import follow
     from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.core.machine.leader.imbalance import Imbalance, Resolution
     from holdfast.core.machine.leader.leader_round import perform_assignment
     from holdfast.core.machine.policy import policy
     from holdfast.core.machine.policy_laws import check_policy_laws
-    from holdfast.core.model.assignment import Assignment
     from holdfast.core.model.group import Group
+    from holdfast.core.model.measure import Assignment
     from holdfast.core.model.topics import Topics
     from holdfast.members.config.arguments import RebalanceListener, TopicPartition
     from holdfast.members.consumer import Consumer
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
         ResourceState,
         StopEvent,
     )
-    from holdfast.members.runtime.lags import BrokerLags
+    from holdfast.members.runtime.coordinator_client import BrokerLags
     from holdfast.members.worker import Worker, WorkerListener
 
 __all__ = [
@@ -66,10 +65,10 @@ __all__ = [
 __version__ = "0.1.0"
 
 _HOME = {
-    "Assignment": "holdfast.core.model.assignment",
+    "Assignment": "holdfast.core.model.measure",
     "Assignor": "holdfast.core.machine.leader.designs",
     "AsyncStopEvent": "holdfast.members.resources.attempts",
-    "BrokerLags": "holdfast.members.runtime.lags",
+    "BrokerLags": "holdfast.members.runtime.coordinator_client",
     "Consumer": "holdfast.members.consumer",
     "Group": "holdfast.core.model.group",
     "Imbalance": "holdfast.core.machine.leader.imbalance",
@@ -87,7 +86,7 @@ _HOME = {
     "assignor": "holdfast.core.assignors.own",
     "check_laws": "holdfast.core.assignors.laws",
     "check_policy_laws": "holdfast.core.machine.policy_laws",
-    "follow": "holdfast.core.assignors.rounds",
+    "follow": "holdfast.core.assignors.registry",
     "perform_assignment": "holdfast.core.machine.leader.leader_round",
     "policy": "holdfast.core.machine.policy",
     "verify": "holdfast.core.assignors.result",

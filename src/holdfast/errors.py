@@ -26,6 +26,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from difflib import get_close_matches
+from enum import StrEnum
 from functools import partial
 
 __all__ = [
@@ -96,6 +97,25 @@ class LawError(HoldfastError):
         super().__init__(f"{law}: {message}")
 
 
+class Reason(StrEnum):
+    """The reason why bytes could not be read or a value not written (docs/wire.md).
+
+    The order is fixed: readers of columns write a reason as its position.
+    """
+
+    TRUNCATED = "truncated"  # the bytes end inside a field
+    BAD_LENGTH = "bad-length"  # a length below -1, or a string or tagged field of a wrong size
+    BAD_COUNT = "bad-count"  # a count below -1, or one that the bytes left cannot hold
+    UNEXPECTED_NULL = "unexpected-null"  # null where the schema has none
+    BAD_UTF8 = "bad-utf8"  # a string that is not UTF-8
+    BAD_VARINT = "bad-varint"  # a varint that does not end, or exceeds its width
+    BAD_VERSION = "bad-version"  # a version below 0, or one that this schema does not have
+    TRAILING_BYTES = "trailing-bytes"  # bytes left over where none may be
+    BAD_MAGIC = "bad-magic"  # a frame of other software
+    OUT_OF_RANGE = "out-of-range"  # a value outside the range of its field
+    UNKNOWN_TYPE = "unknown-type"  # a record type that is not known
+
+
 class WireError(HoldfastError):
     """Bytes do not follow their schema, or a value does not fit it.
 
@@ -133,6 +153,17 @@ class WireError(HoldfastError):
         at = "" if position < 0 else f" at byte {position}"
         text = f"{where}: {reason} in {field or 'message'}{at}"
         super().__init__(f"{text}: {detail}" if detail else text)
+
+    def within(self, outer: str) -> WireError:
+        """Return the same error with ``outer`` in front of its field."""
+        return WireError(
+            self.reason,
+            schema=self.schema,
+            version=self.version,
+            field=f"{outer}.{self.field}" if self.field else outer,
+            position=self.position,
+            detail=self.detail,
+        )
 
     def __reduce__(self) -> tuple[object, ...]:
         """Return a recipe for pickle (keyword-only fields are not in ``args``)."""

@@ -14,7 +14,6 @@ from tests.strategies import snapshots
 from holdfast.core.assignors.optimal import exchange
 from holdfast.core.assignors.optimal.levelling import Levelling
 from holdfast.core.assignors.registry import assign
-from holdfast.core.assignors.rounds import next_round
 from holdfast.core.model.group import Group
 from holdfast.errors import ConfigError
 
@@ -101,8 +100,8 @@ def test_mixed_subscriptions_settle_at_once_and_stay() -> None:
         lags = {t: rng.integers(0, 1000, n).tolist() for t, n in partitions.items()}
         group = snapshot(partitions, members, lags=lags)
         first = assign(Group.from_dict(group), "roundrobin")
-        second = assign(next_round(first), NAME)
-        third = assign(next_round(second), NAME)
+        second = assign(first.next_round(), NAME)
+        third = assign(second.next_round(), NAME)
         assert third.target.tolist() == second.target.tolist()
 
 
@@ -194,7 +193,7 @@ def test_max_moves_caps_every_round_and_later_rounds_finish(members: Any, max_mo
     for _ in range(5):
         assert current.quality.moved <= max_moves
         loads.append(current.quality.loads["C1"])
-        current = assign(next_round(current), NAME, max_moves=max_moves)
+        current = assign(current.next_round(), NAME, max_moves=max_moves)
     assert loads == [min(4, max_moves * (i + 1)) for i in range(5)]
 
 
@@ -262,7 +261,7 @@ def test_bad_options_are_refused_by_name(options: dict[str, Any], text: str) -> 
 def test_capped_rounds_come_to_rest(group: dict[str, Any], max_moves: int) -> None:
     current = assign(Group.from_dict(group), NAME, max_moves=max_moves)
     for _ in range(40):
-        following = assign(next_round(current), NAME, max_moves=max_moves)
+        following = assign(current.next_round(), NAME, max_moves=max_moves)
         if following.quality.moved == 0:
             return
         current = following

@@ -14,8 +14,7 @@ from tests.live.own_policy import cooperative, eager, spares_last
 import holdfast
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.assignors.own import OwnAssignor
-from holdfast.core.assignors.registry import ASSIGNORS, find
-from holdfast.core.assignors.rounds import follow
+from holdfast.core.assignors.registry import ASSIGNORS, find, follow
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.model.group import Group

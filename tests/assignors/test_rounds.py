@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from tests.strategies import snapshots
 
-from holdfast.core.assignors.rounds import follow
+from holdfast.core.assignors.registry import follow
 from holdfast.core.model.group import Group
 
 

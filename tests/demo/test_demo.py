@@ -127,7 +127,7 @@ def test_end_to_end(tmp_path):
     out = tmp_path / "out"
     sizes = ("--members", str(MEMBERS), "--partitions", str(PARTITIONS), "--seconds", "0.5")
     with started(tmp_path, *sizes, "-o", str(out), "--format", "json", "--keep") as run:
-        said = await_words(run, tmp_path / "stdout", '"stage_seconds"', 1_200)
+        said = await_words(run, tmp_path / "stdout", '"stage_seconds"', 400)
         host, port = re.search(r'"bootstrap_server": "([0-9.]+):([0-9]+)"', said).groups()
         socket.create_connection((host, int(port)), 30).close()
         run.send_signal(signal.SIGINT)
@@ -163,7 +163,7 @@ def test_nothing_is_left_when_it_is_stopped_half_way(tmp_path, end):
     out = tmp_path / "out"
     with started(tmp_path, "-o", str(out)) as run:
         # Members write journals, and one of them is about to be bounced.
-        await_words(run, tmp_path / "stderr", "3 members", 600)
+        await_words(run, tmp_path / "stderr", "3 members", 300)
         assert len(processes_of(tmp_path)) >= 3
         run.send_signal(end)
         code = run.wait(120)

@@ -16,8 +16,7 @@ from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
 from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.core.wire.many.member_messages import NO_TOPICS, claims_of, decode_subscriptions
 from holdfast.core.wire.many.name_table import NameTable
-from holdfast.core.wire.many.offsets_batch import decode_batch
-from holdfast.core.wire.one.reasons import REASONS
+from holdfast.core.wire.many.offsets_batch import REASONS, decode_batch
 from holdfast.errors import WireError
 
 NULL_SIZE = 0xFFFF

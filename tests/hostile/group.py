@@ -24,7 +24,7 @@ from holdfast.core.machine.leader.designs import (
 )
 from holdfast.core.machine.leader.leader_round import named_in_round
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import Resource, resources_of_topic
 
 DELAY_MS = 30_000

@@ -15,9 +15,13 @@ from tests.strategies import INT32
 from tests.suites import dear
 
 from holdfast.core.model.partitions import Resource
-from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
+from holdfast.core.wire.layouts.consumer_protocol import (
+    StickyUserData,
+    Subscription,
+    encode_sticky_user_data,
+    encode_subscription,
+)
 from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription
-from holdfast.core.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
 
 every_assignor = pytest.mark.parametrize("name", ASSIGNORS)
 

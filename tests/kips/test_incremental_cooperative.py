@@ -22,7 +22,7 @@ from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.machine.supported_protocols import assignors_for
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.wire.layouts.container import Leaving
 
 SIMPLE = Policy(design=Design.SIMPLE)

@@ -16,9 +16,9 @@ from holdfast.core.assignors import laws
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.errors import ConfigError
-from holdfast.members.clients.kafka.config import settings_of
+from holdfast.members.clients.kafka.consumer import settings_of
 
 
 def topic_counts(rows: dict[str, dict[str, list[int]]], topic: str) -> list[int]:

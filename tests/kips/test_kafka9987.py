@@ -24,7 +24,7 @@ from holdfast.core.machine.leader.designs import (
     compute,
 )
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.group import Group
 from holdfast.errors import InfeasibleError
 

@@ -24,9 +24,9 @@ from holdfast.core.machine.upgrade import (
     check_step,
     rebalance_protocol_of,
 )
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.errors import ConfigError
-from holdfast.sim.world.connections import Hooks
+from holdfast.sim.broker import Hooks
 
 RANGE = Config(assignors=("range",))
 BOTH = Config(assignors=("cooperative-sticky", "range"))

@@ -33,7 +33,7 @@ from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.subscriptions import read_subscribed_member
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.shared_values import ListenerCall
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import TopicPartitions, grouped, resources_of
 from holdfast.core.wire.layouts.container import (
     MemberAssignment,

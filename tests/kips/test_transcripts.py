@@ -13,7 +13,7 @@ import pytest
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 
 FOLDER = Path(__file__).parents[1] / "transcripts"
 SIMPLE = Policy(design=Design.SIMPLE)

@@ -55,7 +55,6 @@ from tests.report.fleet import Script
 from tests.report.test_findings import STATELESS, assignors, examine, of_protocol
 
 from holdfast import Consumer, Worker
-from holdfast.core.machine.clients import PLANNED
 from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
 from holdfast.core.machine.policy import DESIGNS
 from holdfast.core.machine.supported_protocols import supported_assignors
@@ -68,6 +67,7 @@ from holdfast.core.machine.upgrade import (
     rebalance_protocol_of,
 )
 from holdfast.errors import ConfigError
+from holdfast.fleet.analysis.group.client_library import PLANNED
 from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
 from holdfast.members.clients.kafka import assignors as kafka_assignors
 from holdfast.members.config.policy import assignors_of

@@ -12,9 +12,9 @@ from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.upgrade import Client, Config, check_step, plan_group
 from holdfast.errors import ConfigError
-from holdfast.sim.world.connections import Hooks
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.world import WorldOptions
+from holdfast.sim.broker import Hooks
+from holdfast.sim.clock import Costs
+from holdfast.sim.world import WorldOptions
 
 DELAY_MS = 10_000
 COSTS = Costs(

@@ -21,7 +21,7 @@ from tests.live.security import JWKS, Security
 from tests.live.waiting import until
 
 from holdfast.local.broker import Broker
-from holdfast.local.broker_properties import BrokerSettings
+from holdfast.local.broker_server import BrokerSettings
 
 _FILE = "broker.json"
 _START_SECONDS = 360.0

@@ -18,7 +18,7 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.fleet.pipeline.history.broker_log import CONTRADICTED, read_logs
 from holdfast.fleet.pipeline.ingest.dump import write_log
 from holdfast.local import broker as brokers
-from holdfast.local import broker_properties as properties
+from holdfast.local import broker_server
 from holdfast.local.jars import kafka_release
 
 pytestmark = pytest.mark.broker
@@ -178,8 +178,8 @@ def live(stage, *, modern):
 def test_every_layout_says_what_was_done(tmp_path, monkeypatch, version, more):
     modern = kafka_release(version) >= (4, 0)
     of_version, own = ("_LOG4J_2", log4j_2) if modern else ("_LOG4J_1", log4j_1)
-    text = getattr(properties, of_version) + own(tmp_path)
-    monkeypatch.setattr(properties, of_version, text)
+    text = getattr(broker_server, of_version) + own(tmp_path)
+    monkeypatch.setattr(broker_server, of_version, text)
     settings = brokers.BrokerSettings(kafka=version, properties=QUICK | more)
     with brokers.Broker.start(settings=settings) as broker:
         Topic(broker.bootstrap, 4, name="t")

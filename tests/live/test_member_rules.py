@@ -20,7 +20,7 @@ from tests.live.polled import Stock
 from tests.live.waiting import until
 
 from holdfast.core.machine import actions
-from holdfast.members.runtime.lags import BrokerLags
+from holdfast.members.runtime.coordinator_client import BrokerLags
 
 pytestmark = pytest.mark.broker
 
@@ -97,7 +97,7 @@ def test_a_static_leader_that_returns_keeps_the_assignment_and_watches_the_topic
 def test_latest_begins_at_the_end(broker):
     with ThreadGroup(broker.bootstrap, 1, 5, auto_offset_reset="latest") as group:
         thread = group.join()
-        until(thread.consumer._session.adapter.has_begun, "it has begun")
+        until(thread.consumer._session.adapter.is_fetching, "it has begun")
         group.topic.produce(2)
         until(lambda: thread.offsets == [5, 6], "the new records")
 

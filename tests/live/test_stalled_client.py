@@ -13,7 +13,7 @@ from tests.live.waiting import until
 import holdfast
 from holdfast.confluent import Consumer
 from holdfast.members.clients.librdkafka import recreation
-from holdfast.members.runtime.member_log import NAME
+from holdfast.members.runtime.member_status import NAME
 
 pytestmark = pytest.mark.broker
 

@@ -15,7 +15,7 @@ from tests.machine.subscribed import reports
 from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import resources_of
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=30_000)

@@ -10,7 +10,7 @@ from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.leader.targets import MOST_TRIED
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.core.wire.layouts.container import MOST_FAILED, FailedPartitions
 

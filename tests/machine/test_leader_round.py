@@ -19,11 +19,12 @@ from holdfast.core.machine.leader.leader_round import (
 )
 from holdfast.core.model.group import Group
 from holdfast.core.wire.layouts.consumer_protocol import (
+    StickyUserData,
     Subscription,
     decode_assignment,
+    encode_sticky_user_data,
     encode_subscription,
 )
-from holdfast.core.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
 from holdfast.errors import ConfigError, ModelError
 
 STICKY = "cooperative-sticky"

@@ -28,6 +28,7 @@ from holdfast.core.machine.events import (
     MetadataChanged,
     Polled,
     RejoinRequested,
+    RequestFailed,
     SubscriptionChanged,
     Tick,
 )
@@ -289,3 +290,28 @@ def test_what_a_member_still_reports_after_it_lost_its_membership(rebalance_prot
     view = play.script.views[-1]
     assert view.owned == ()
     assert (view.previous, view.generation) == claims
+
+
+def test_a_member_that_leaves_before_it_has_an_id_leaves_with_the_id_of_the_answer():
+    """Else the coordinator reserves the id for a session, and completes no round (KIP-394)."""
+    for error in (ErrorCode.MEMBER_ID_REQUIRED, ErrorCode.NONE):
+        play = Player()
+        play.start()
+        assert play(LeaveRequested(returns=True)) == ()
+        (leave,) = play.join(error=error)
+        assert isinstance(leave, SendLeave)
+        assert leave.member_id == "m"
+        assert play.member.state is MemberState.LEAVING
+
+
+def test_a_member_that_leaves_before_it_has_an_id_ends_if_it_gets_none():
+    play = Player()
+    play.start()
+    play(LeaveRequested(returns=True))
+    assert play.join(error=ErrorCode.GROUP_AUTHORIZATION_FAILED) == ()
+    assert play.member.state is MemberState.DEAD
+    play = Player()
+    join = play.start()
+    play(LeaveRequested(returns=True))
+    play(RequestFailed(join.request, "disconnected"))
+    assert play.member.state is MemberState.DEAD

@@ -16,7 +16,7 @@ from holdfast.core.machine.leader.leader_round import (
     named_in_round,
 )
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.wire.layouts.consumer_protocol import (
     Subscription,
     decode_subscription,

@@ -20,13 +20,13 @@ from holdfast.core.machine.leader.ring import LeftOut
 from holdfast.core.machine.leader.state_reconstruction import LeaderState
 from holdfast.core.machine.leader.subscriptions import SubscribedMember, subscribed_members
 from holdfast.core.machine.policy import KindPolicy, Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.wire.layouts.consumer_protocol import (
+    decode_sticky_user_data,
     decode_subscription,
 )
 from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
 from holdfast.core.wire.layouts.state_shard import MemberEntry
-from holdfast.core.wire.layouts.sticky_user_data import decode_sticky_user_data
 from holdfast.errors import ConfigError
 
 SIMPLE = Policy(design=Design.SIMPLE)

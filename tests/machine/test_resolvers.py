@@ -14,7 +14,7 @@ from holdfast.core.machine.leader import imbalance as resolvers
 from holdfast.core.machine.leader.imbalance import SETTLED_MS
 from holdfast.core.machine.policy import POLICIES, KindPolicy, Policy, policy
 from holdfast.core.machine.supported_protocols import assignors_for
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.errors import ConfigError, LawError, PlanError
 
 DAMPED = Policy(damps=True, stabilization_ms=60_000)

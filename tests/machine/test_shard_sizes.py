@@ -28,7 +28,7 @@ from holdfast.core.machine.leader.subscriptions import (
 from holdfast.core.machine.leader.successors import most_recent_changes, most_times
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I64
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import grouped
 from holdfast.core.wire.layouts.record_size import estimate_group_bytes
 from holdfast.core.wire.layouts.state_shard import (

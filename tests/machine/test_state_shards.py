@@ -27,7 +27,7 @@ from holdfast.core.machine.leader.subscriptions import (
     identity_of,
 )
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import TopicPartitions, resources_of
 from holdfast.core.wire.layouts.container import (
     decode_member_assignment,

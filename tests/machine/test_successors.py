@@ -11,7 +11,7 @@ from tests.sim.hand_played import HandPlayedGroup
 
 from holdfast.core.machine.leader.successors import START_MS, TOGETHER_MS
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 
 POLICY = Policy(design=Design.DEFERRED, delay_ms=60_000)
 HOUR_MS = 3_600_000

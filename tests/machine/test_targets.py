@@ -22,7 +22,7 @@ from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.targets import isolated_target, weighted_target
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import NO_OWNER
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.group import Group
 from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription

@@ -10,7 +10,7 @@ import kafka
 
 import holdfast.aiokafka
 from holdfast.members.clients.confluent.config import route
-from holdfast.members.clients.kafka import config as of_kafka
+from holdfast.members.clients.kafka import consumer as of_kafka
 from holdfast.members.config.settings import Settings
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}

@@ -25,10 +25,10 @@ from holdfast.members.clients.librdkafka.adapter import StartOffset
 from holdfast.members.config.arguments import TopicPartition
 from holdfast.members.config.policy import assignors_of
 from holdfast.members.metrics import Counters
-from holdfast.members.runtime.member_log import MemberSnapshot
-from holdfast.members.session.client_adapter import ClientTraits, InFlight
+from holdfast.members.runtime.member_status import MemberSnapshot
 from holdfast.members.session.membership import Membership
-from holdfast.members.session.poll_session import PollSession
+from holdfast.members.session.poll_session import InFlight, PollSession
+from holdfast.members.session.session import ClientTraits
 
 
 class Record(NamedTuple):
@@ -266,7 +266,7 @@ class Member:
 
 
 class FakeAdapter:
-    """A client in memory; see :class:`holdfast.members.session.client_adapter.FakeAdapter`.
+    """A client in memory; see :class:`holdfast.members.session.poll_session.PollClientAdapter`.
 
     It also has what ``holdfast.Consumer`` wants of its own adapter.
 
@@ -319,27 +319,27 @@ class FakeAdapter:
     def has_callback(self, call):
         return self._listeners()(call) is not None
 
-    def notify(self, callback):
-        work = self._listeners()(callback.call)
+    def notify(self, notification):
+        work = self._listeners()(notification.call)
         if work is None:
             return None
 
         def noted(partitions):
-            self.calls.append((callback.call.value, partitions))
+            self.calls.append((notification.call.value, partitions))
             return work(partitions)
 
-        return callback(noted, callback.in_order())
+        return notification(noted, notification.in_order())
 
-    def apply_assignment(self, callback, *, should_report):
-        error = self.notify(callback) if should_report else None
-        stands = self.session.request_committed(callback.resources).result()
+    def apply_assignment(self, notification, *, should_report):
+        error = self.notify(notification) if should_report else None
+        stands = self.session.request_committed(notification.resources).result()
         self.session.subscription_state.start_at_committed(stands)
         self.at |= {tp: max(at, 0) for tp, at in stands.items()}
         return error
 
     # What holdfast.Consumer wants
 
-    def has_begun(self):
+    def is_fetching(self):
         return True
 
     def fetch(self, limit, wait_s):

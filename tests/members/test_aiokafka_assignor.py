@@ -16,11 +16,12 @@ from tests.members.plugin_group import Cluster
 from tests.suites import further
 
 from holdfast.core.assignors.registry import ASSIGNORS
-from holdfast.core.wire.layouts.consumer_protocol import decode_subscription, encode_subscription
-from holdfast.core.wire.layouts.sticky_user_data import (
+from holdfast.core.wire.layouts.consumer_protocol import (
     StickyUserData,
     decode_sticky_user_data,
+    decode_subscription,
     encode_sticky_user_data,
+    encode_subscription,
 )
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.members.clients.aiokafka.assignors import (

@@ -8,10 +8,10 @@ import time
 
 import pytest
 
-from holdfast.members.runtime.application_tasks import (
+from holdfast.cluster.signal_safe import Mailbox
+from holdfast.members.runtime.application_calls import (
     ApplicationTask,
     ApplicationTasks,
-    Mailbox,
     run_to_end,
 )
 

@@ -15,9 +15,9 @@ from tests.members.running import PATIENCE_S, on_a_loop
 from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.members.config.policy import assignors_of
 from holdfast.members.session.async_session import AsyncSession
-from holdfast.members.session.client_adapter import ClientTraits
 from holdfast.members.session.commits import CommitOrigin
 from holdfast.members.session.membership import Membership
+from holdfast.members.session.session import ClientTraits
 
 A, B = ("t", 0), ("t", 1)
 GENERATION = 3
@@ -30,7 +30,7 @@ class LoopAdapter(FakeAdapter):
 
     def __init__(self):
         super().__init__(None, None)
-        self.listener = None  # takes a callback; a coroutine function
+        self.listener = None  # takes a notification; a coroutine function
 
     def has_callback(self, call):
         return self.listener is not None
@@ -41,10 +41,10 @@ class LoopAdapter(FakeAdapter):
     def begun(self, partitions):
         """The session's order of calls is the tests'; this one follows each of an assignment."""
 
-    async def notify(self, callback):
-        self.calls.append((callback.call.value, callback.in_order()))
+    async def notify(self, notification):
+        self.calls.append((notification.call.value, notification.in_order()))
         if self.listener is not None:
-            await self.listener(callback)
+            await self.listener(notification)
 
 
 class Harness:
@@ -151,7 +151,7 @@ async def test_a_callback_that_is_cancelled_is_answered(begins_first):
     """A program that ends cancels all tasks, also one that has not begun."""
     s = Harness()
 
-    async def listener(callback):
+    async def listener(notification):
         await asyncio.Event().wait()
 
     s.adapter.listener = listener
@@ -184,7 +184,7 @@ async def test_what_is_lost_is_hidden_before_its_callback_is_over():
     s = Harness()
     await s.assign({A: 1}, at={A: 5})
 
-    async def listener(callback):
+    async def listener(notification):
         await asyncio.Event().wait()
 
     s.adapter.listener = listener

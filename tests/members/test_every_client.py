@@ -13,9 +13,9 @@ from holdfast.cluster.lookup import LATEST
 from holdfast.core.machine.member.member_data import LAST_COMMIT_MS
 from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
 from holdfast.members.clients.kafka import assignors as kafka_assignors
-from holdfast.members.clients.kafka import config as of_kafka
+from holdfast.members.clients.kafka import consumer as of_kafka
 from holdfast.members.config.policy import assignors_of, make_member
-from holdfast.members.runtime.lags import BrokerLags, lag_source_of
+from holdfast.members.runtime.coordinator_client import BrokerLags, lag_source_of
 
 POLICY = "holdfast.policy"
 KINDS, ISOLATE = "holdfast.kinds", "holdfast.isolate"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from concurrent.futures import Future
 
 import pytest
@@ -17,21 +18,23 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
 from tests.members.configured import settings_of
-from tests.members.fake_member import done, failed, make_session
+from tests.members.fake_member import Member, done, failed
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients.kafka.adapter import SubscriptionAdapter
 from holdfast.members.clients.kafka.coordinator import (
-    GroupCommits,
+    KafkaSession,
+    call_all,
     error_of_commit,
     error_of_late_commit,
 )
-from holdfast.members.session.client_adapter import ClientTraits
+from holdfast.members.config.policy import assignors_of
+from holdfast.members.session.membership import Membership
+from holdfast.members.session.poll_session import InFlight
 
 A, B = ("t", 0), ("t", 1)
-TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=False)
 CONFIG = {"request_timeout_ms": 10_000, "default_offset_commit_callback": lambda *_: None}
 
 
@@ -56,7 +59,12 @@ class Harness:
         self.subscription.subscribe(["t"], listener=listener)
         self.adapter = SubscriptionAdapter(self.subscription, lambda method, tps: method(tps))
         settings = settings_of(partition_assignment_strategy=strategy)
-        self.member, self.session = make_session(settings, self.adapter, TRAITS)
+        membership = Membership(settings, assignors_of(settings))
+        self.due_callbacks = deque()
+        self.session = KafkaSession(
+            membership, self.adapter, InFlight(), CONFIG, self.due_callbacks
+        )
+        membership.runtime = self.member = Member(self.session)
         self.member.coordinator.committed = self._committed
         self.n_terms = 0
         self.start_offsets: Future = Future()
@@ -140,11 +148,10 @@ def test_what_comes_back_to_an_eager_member_goes_on_where_it_was():
     assert harness.positions() == {A: 5}
     assert harness.fetchable() == {A}
     harness.member.coordinator.answers = [0, 0]
-    commits = GroupCommits(CONFIG)
     for offset in (3, 5):
-        commits.commit_sync(harness.session, offsets(offset), 1_000)
+        harness.session.commit_sync(offsets(offset), 1_000)
     with pytest.raises(CommitFailedError):
-        commits.commit_sync(harness.session, offsets(6), 1_000)
+        harness.session.commit_sync(offsets(6), 1_000)
 
 
 def test_in_a_later_generation_it_begins_where_the_group_has_committed(harness):
@@ -291,23 +298,20 @@ def test_a_commit_that_was_tried_until_its_time_was_over_is_late():
 def test_a_callback_of_a_commit_is_called_by_a_later_call():
     harness, told = Harness(), []
     harness.assign(1, A)
-    commits = GroupCommits(CONFIG)
-    sent = commits.commit_async(
-        harness.session, offsets(5), offsets(5), lambda *found: told.append(found)
-    )
+    sent = harness.session.commit_async(offsets(5), offsets(5), lambda *found: told.append(found))
     harness.member.coordinator.sent[0].answer.set_result(0)
     assert sent.succeeded() and not told
-    commits.notify()
+    call_all(harness.due_callbacks)
     assert told == [(offsets(5), None)]
 
 
 def test_a_commit_that_nobody_answers_is_late(harness):
     with pytest.raises(KafkaTimeoutError):
-        GroupCommits(CONFIG).commit_sync(harness.session, offsets(5), 0)
+        harness.session.commit_sync(offsets(5), 0)
 
 
 def test_offsets_of_other_types_are_refused():
     harness = Harness()
     for given in ({"t": OffsetAndMetadata(1, "", -1)}, {TopicPartition(*A): 1}):
         with pytest.raises(TypeError):
-            GroupCommits(CONFIG).commit_sync(harness.session, given, 0)
+            harness.session.commit_sync(given, 0)

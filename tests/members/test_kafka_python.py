@@ -19,14 +19,12 @@ from holdfast.core.machine.leader.designs import COOPERATIVE, CooperativeAssigno
 from holdfast.core.machine.policy import DESIGNS, Policy
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
+    decode_cooperative_user_data,
+    decode_sticky_user_data,
     decode_subscription,
     encode_assignment,
 )
 from holdfast.core.wire.layouts.container import MemberAssignment, encode_member_assignment
-from holdfast.core.wire.layouts.sticky_user_data import (
-    decode_cooperative_user_data,
-    decode_sticky_user_data,
-)
 from holdfast.errors import ConfigError, LocalProtocolError
 from holdfast.members.clients.kafka.assignors import (
     CooperativeSticky,

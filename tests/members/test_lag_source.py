@@ -4,15 +4,15 @@ import threading
 
 import pytest
 
-from holdfast.members.runtime.lags import TimedLagSource
+from holdfast.members.runtime.leader_planner import timed_lag_source
 
 COUNTS = {"a": 2, "b": 1}
 NOTHING = {"a": [0, 0], "b": [0]}
 
 
 def test_what_the_source_knows_is_taken_and_the_rest_is_zero():
-    assert TimedLagSource(lambda counts: {"a": [7, 8]})(COUNTS) == {"a": [7, 8], "b": [0]}
-    assert TimedLagSource(lambda counts: {t: [5] * n for t, n in counts.items()})(COUNTS) == {
+    assert timed_lag_source(lambda counts: {"a": [7, 8]})(COUNTS) == {"a": [7, 8], "b": [0]}
+    assert timed_lag_source(lambda counts: {t: [5] * n for t, n in counts.items()})(COUNTS) == {
         "a": [5, 5],
         "b": [5],
     }
@@ -36,7 +36,7 @@ def away(counts):
     ],
 )
 def test_a_source_that_gives_nothing_that_fits_costs_the_round_its_lags(source, told, caplog):
-    assert TimedLagSource(source)(COUNTS) == NOTHING
+    assert timed_lag_source(source)(COUNTS) == NOTHING
     assert told in caplog.text
 
 
@@ -49,12 +49,12 @@ def test_a_late_source_is_not_waited_for_and_not_asked_again_before_it_answers(c
         answered.set()
         return {"a": [1, 2]}
 
-    ask = TimedLagSource(source, timeout_ms=10)
+    ask = timed_lag_source(source, timeout_ms=10)
     assert ask(COUNTS) == NOTHING
     assert "within 10 ms" in caplog.text
     assert ask(COUNTS) == NOTHING
     assert len(asked) == 1
     go_on.set()
     assert answered.wait(60)
-    patient = TimedLagSource(source, timeout_ms=60_000)
+    patient = timed_lag_source(source, timeout_ms=60_000)
     assert patient(COUNTS) == {"a": [1, 2], "b": [0]}

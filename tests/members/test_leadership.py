@@ -31,7 +31,7 @@ from holdfast.members.clients.kafka import assignors as kafka_assignors
 from holdfast.members.config.own_assignors import resolve
 from holdfast.members.config.policy import assignors_of
 from holdfast.members.runtime.leader_planner import LeaderPlanner, RoundWarnings
-from holdfast.members.runtime.member_log import MemberLog
+from holdfast.members.runtime.member_status import MemberLog
 
 
 @pytest.mark.parametrize("name", sorted(ASSIGNORS))

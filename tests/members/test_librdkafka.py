@@ -28,14 +28,14 @@ from tests.members.fake_member import done, failed, make_session
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.errors import ClientError, RemoteProtocolError
-from holdfast.members.clients.confluent import adapter as confluent_adapter
-from holdfast.members.clients.confluent.adapter import Callbacks, ConfluentAdapter
+from holdfast.members.clients.confluent import session as confluent_session
 from holdfast.members.clients.confluent.config import route
+from holdfast.members.clients.confluent.session import Callbacks, ConfluentAdapter
 from holdfast.members.clients.librdkafka import adapter as librdkafka_adapter
 from holdfast.members.clients.librdkafka import consumer_adapter, recreation
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
-from holdfast.members.clients.librdkafka.recreation import REQUEST_EVERY_S, StallDetector
-from holdfast.members.session.client_adapter import ClientTraits
+from holdfast.members.clients.librdkafka.recreation import REQUEST_EVERY_S, ClientRecreation
+from holdfast.members.session.session import ClientTraits
 
 A, B, C = ("t", 0), ("t", 1), ("u", 0)
 ENDS = {OFFSET_BEGINNING: 2, OFFSET_END: 40}
@@ -112,7 +112,7 @@ def named(part):
 
 @pytest.fixture(autouse=True)
 def _librdkafka(monkeypatch):
-    for module in (consumer_adapter, librdkafka_adapter, confluent_adapter, recreation):
+    for module in (consumer_adapter, librdkafka_adapter, confluent_session, recreation):
         monkeypatch.setattr(module, "_Original", Librdkafka)
     monkeypatch.setattr(consumer_adapter, "_FetchingConsumer", Librdkafka)
     # A thread answers where partitions begin, on a starved machine after longer than a call waits.
@@ -423,15 +423,15 @@ class World:
     def __init__(self):
         self.now, self.answered_at = 100.0, 0.0
 
-    def requests(self, detector, n, *, answers=True):
+    def requests(self, client, n, *, answers=True):
         """Return what comes of ``n`` requests that find no broker."""
         found = []
         for _ in range(n):
             self.now += REQUEST_EVERY_S
             self.answered_at = self.now - 1 if answers else self.answered_at
-            assert detector.is_due()
-            found.append(detector.found_none(self.answered_at))
-            assert not detector.is_due()
+            assert client.is_request_due()
+            found.append(client.found_no_broker(self.answered_at))
+            assert not client.is_request_due()
         return found
 
 
@@ -443,12 +443,12 @@ def world(monkeypatch):
 
 
 def test_a_client_is_stalled_only_while_the_coordinator_answers_and_less_and_less_often(world):
-    detector = StallDetector()
-    assert not any(world.requests(detector, 50, answers=False))
+    client = ClientRecreation({})
+    assert not any(world.requests(client, 50, answers=False))
     # The broker is back: librdkafka has some seconds to find it.
-    assert not any(world.requests(detector, 3))
-    detector.reset()  # a record came
-    found = world.requests(detector, 4 + 8 + 16 + 32 + 64 + 64)
+    assert not any(world.requests(client, 3))
+    client.record_progress()  # a record came
+    found = world.requests(client, 4 + 8 + 16 + 32 + 64 + 64)
     assert [n for n, stalled in enumerate(found, 1) if stalled] == [4, 12, 28, 60, 124, 188]
 
 

@@ -11,7 +11,7 @@ from tests.members.configured import settings_of
 from holdfast.core.machine.leader.subscriptions import shared_locations
 from holdfast.members.config.policy import location_of, supervisor_names
 from holdfast.members.runtime.leader_planner import RoundWarnings
-from holdfast.members.runtime.member_log import MemberLog
+from holdfast.members.runtime.member_status import MemberLog
 
 NOWHERE = Path("/nowhere/cgroup")
 

@@ -11,7 +11,7 @@ from tests.members.fake_member import done
 
 from holdfast.cluster import lookup as lookup_module
 from holdfast.cluster.lookup import EARLIEST, LATEST, Lookup
-from holdfast.members.runtime.lags import BrokerLags
+from holdfast.members.runtime.coordinator_client import BrokerLags
 
 A, B, C = ("t", 0), ("t", 1), ("t", 2)
 NOT_LEADER = kafka.errors.NotLeaderForPartitionError.errno

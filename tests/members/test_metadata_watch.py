@@ -15,8 +15,8 @@ from holdfast.cluster.lookup import FoundTopics, Lookup
 from holdfast.core.machine.codes import FATAL, ErrorCode
 from holdfast.core.machine.events import MetadataChanged, Started, SubscriptionChanged
 from holdfast.errors import ClientError, RemoteProtocolError
-from holdfast.members.runtime.member_log import MemberLog
-from holdfast.members.runtime.metadata_watch import MetadataWatch
+from holdfast.members.runtime.member_runtime import MetadataWatch
+from holdfast.members.runtime.member_status import MemberLog
 
 SETTINGS = FakeConnections.settings
 UNKNOWN = int(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)

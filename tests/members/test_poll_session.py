@@ -9,8 +9,9 @@ from tests.members.fake_member import Listener, Record, make_member
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.errors import RemoteProtocolError
-from holdfast.members.session.client_adapter import NOTHING, ClientTraits
 from holdfast.members.session.commits import CommitOrigin
+from holdfast.members.session.poll_session import NOTHING
+from holdfast.members.session.session import ClientTraits
 
 A, B = ("t", 0), ("t", 1)
 COOPERATIVE = {"partition_assignment_strategy": "cooperative-sticky"}

@@ -17,7 +17,7 @@ from holdfast.core.machine import events
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ClientError, ConfigError
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.readiness import ReadyFile, ready_file
+from holdfast.members.runtime.member_status import ReadyFile, ready_file
 
 LOG = logging.getLogger("holdfast.member")
 BEAT = events.HeartbeatAnswered(request=1, error=0)

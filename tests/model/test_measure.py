@@ -12,9 +12,9 @@ from tests.oracles import is_cross_rack, is_rack_match, subscribers
 from tests.strategies import snapshots
 
 from holdfast.core.model import measure
-from holdfast.core.model.assignment import Assignment
 from holdfast.core.model.columns import I64, NO_OWNER
 from holdfast.core.model.group import Group
+from holdfast.core.model.measure import Assignment
 from holdfast.errors import ModelError
 
 loads = st.lists(st.integers(0, 50), max_size=8)

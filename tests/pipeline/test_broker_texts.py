@@ -12,7 +12,7 @@ from tests.pipeline.histories import read_statements
 from tests.pipeline.test_broker_log import cause_of, line
 from tests.pipeline.test_broker_log import preparing as of_reason
 
-from holdfast.core.model.poll_interval import says_poll_timeout
+from holdfast.fleet.analysis.group.client_library import says_poll_timeout
 from holdfast.fleet.pipeline.history.broker_log import reason_of, together
 from holdfast.fleet.pipeline.history.broker_texts import (
     DEPARTURES,

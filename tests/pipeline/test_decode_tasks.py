@@ -8,9 +8,12 @@ from tests.pipeline.kinds import kind
 from tests.pipeline.test_decode import batch_of
 
 from holdfast.core.kinds import KINDS, Given, mark_warm_ups
-from holdfast.core.wire.layouts.connect import ASSIGNMENT, METADATA
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
-from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
+from holdfast.core.wire.layouts.other_protocols import (
+    CONNECT_ASSIGNMENT,
+    CONNECT_METADATA,
+    NEVER_MS,
+)
 from holdfast.core.wire.one.writer import Writer
 from holdfast.fleet.pipeline.ingest import decode_groups
 
@@ -122,7 +125,7 @@ def test_records_of_all_kinds_stand_in_one_batch():
 
 def connect_messages(version: int) -> tuple[bytes, bytes]:
     """A worker that had a task, and is given a connector."""
-    had, now = Writer(ASSIGNMENT), Writer(ASSIGNMENT)
+    had, now = Writer(CONNECT_ASSIGNMENT), Writer(CONNECT_ASSIGNMENT)
     for writer, number in ((had, 3), (now, -1)):
         writer.int16(version, "")
         writer.int16(0, "")
@@ -133,7 +136,7 @@ def connect_messages(version: int) -> tuple[bytes, bytes]:
         writer.string("sink", "")
         writer.int32(1, "")
         writer.int32(number, "")
-    metadata = Writer(METADATA)
+    metadata = Writer(CONNECT_METADATA)
     metadata.int16(version, "")
     metadata.string("http://me", "")
     metadata.int64(5, "")

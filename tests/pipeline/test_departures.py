@@ -10,7 +10,7 @@ import pytest
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import COOPERATIVE, generation
 
-from holdfast.core.model.poll_interval import near_poll_timeout
+from holdfast.fleet.analysis.group.client_library import near_poll_timeout
 from holdfast.fleet.pipeline.history.departures import AFTER_SESSION_MS, RESOLVED
 from holdfast.fleet.pipeline.history.rebalances import CAUSES
 from holdfast.fleet.pipeline.ingest.source import Dump

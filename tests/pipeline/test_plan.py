@@ -17,7 +17,7 @@ from tests.suites import further
 
 from holdfast.core.assignors.own import assignor
 from holdfast.core.assignors.registry import ASSIGNORS, assign
-from holdfast.core.model.limits import MOST_PARTITIONS
+from holdfast.core.model.constants import MOST_PARTITIONS
 from holdfast.errors import ConfigError, SourceError
 from holdfast.fleet.pipeline import plan as plans
 from holdfast.fleet.pipeline import steps

@@ -8,9 +8,9 @@ from tests.pipeline import fleet
 
 from holdfast.core.machine.policy import Policy
 from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
+from holdfast.sim.broker import WALL_MS
+from holdfast.sim.clock import Costs
 from holdfast.sim.scenarios import Setup, simulate
-from holdfast.sim.world.broker import WALL_MS
-from holdfast.sim.world.costs import Costs
 
 COSTS = Costs(slow_members=0)
 

@@ -24,10 +24,9 @@ from holdfast.core.machine.policy import POLICIES, Policy, When, check_known, fi
 from holdfast.core.machine.states import GroupState
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError, HoldfastError
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ownership_log import Violation
-from holdfast.sim.world.process import all_quiescent
-from holdfast.sim.world.world import World, WorldOptions
+from holdfast.sim.clock import Costs, Violation
+from holdfast.sim.process import all_quiescent
+from holdfast.sim.world import World, WorldOptions
 
 FAULTS_MS = 60_000
 SETTLE_MS = 400_000

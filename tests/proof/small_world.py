@@ -64,8 +64,8 @@ from holdfast.core.machine.leader.subscriptions import digest_of
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ownership_log import OwnershipLog
-from holdfast.sim.world.process import is_quiescent
+from holdfast.sim.clock import OwnershipLog
+from holdfast.sim.process import is_quiescent
 
 
 @dataclass(slots=True)

@@ -105,7 +105,7 @@ from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.member.member_data import NEVER_MS
 from holdfast.core.machine.states import GroupState
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ownership_log import Violation
+from holdfast.sim.clock import Violation
 
 KINDS = ("join", "sync", "heartbeat", "leave", "commit")
 """Kinds of request of which a message may be lost or late."""

@@ -24,8 +24,8 @@ from holdfast.core.machine.policy import TOLERANCE_MS, Policy
 from holdfast.core.model.partitions import resources_of
 from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.state_shard import MemberEntry
+from holdfast.sim.broker import MAX_ROUNDS
 from holdfast.sim.scenarios import Play, Setup, check_balance
-from holdfast.sim.world.broker import MAX_ROUNDS
 
 # Liveness
 

@@ -19,11 +19,11 @@ from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssi
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.supported_protocols import assignors_for
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
 from holdfast.core.wire.layouts.container import Leaving, MemberAssignment, encode_member_assignment
-from holdfast.sim.world.ownership_log import OwnershipLog
-from holdfast.sim.world.world import WorldOptions
+from holdfast.sim.clock import OwnershipLog
+from holdfast.sim.world import WorldOptions
 
 SIMPLE = Policy(design=Design.SIMPLE)
 DEFERRED = Policy(design=Design.DEFERRED, delay_ms=30_000)

@@ -22,7 +22,7 @@ from holdfast.core.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.core.wire.layouts.state_shard import StateShard, decode_shard, encode_shard
-from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.clock import OwnershipLog
 
 Bend = Callable[[dict[str, MemberAssignment]], None]
 

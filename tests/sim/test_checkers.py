@@ -20,7 +20,7 @@ from holdfast.core.machine.leader.designs import (
     EagerAssignor,
 )
 from holdfast.core.model.partitions import resources_of
-from holdfast.sim.world.world import WorldOptions
+from holdfast.sim.world import WorldOptions
 
 NAMED = re.compile(r"([sld]\d+|iii|again)(_|$)")
 

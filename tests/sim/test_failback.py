@@ -5,8 +5,8 @@ from tests.proof.rules.attached import simulate
 from tests.sim.test_locations import COSTS, UP_MS, bounce, step
 
 from holdfast.core.machine.policy import Policy
+from holdfast.sim.clock import Costs
 from holdfast.sim.scenarios import Report, Setup
-from holdfast.sim.world.costs import Costs
 
 FREE = Costs(rebuild_ms=0, slow_members=0, poll_ms=20, revoke_ms=10)
 STATE = Costs(rebuild_ms=10_000, slow_members=0)

@@ -9,9 +9,9 @@ from tests.proof.rules.attached import simulate
 from tests.suites import further
 
 from holdfast.sim import scenarios
+from holdfast.sim.clock import OwnershipLog
 from holdfast.sim.scenarios import Report, Setup
-from holdfast.sim.world.ownership_log import OwnershipLog
-from holdfast.sim.world.world import World
+from holdfast.sim.world import World
 
 pytestmark = pytest.mark.xdist_group("goals")
 

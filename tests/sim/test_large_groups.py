@@ -18,7 +18,7 @@ from holdfast.core.machine.events import JoinAnswered, SyncAnswered
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, batch_bytes
-from holdfast.sim.world.world import WorldOptions
+from holdfast.sim.world import WorldOptions
 
 DELAY_MS = 60_000
 UUID_CHARACTERS = 36

@@ -4,8 +4,8 @@ import pytest
 from tests.proof.rules.attached import simulate
 
 from holdfast.core.machine.policy import Policy
+from holdfast.sim.clock import Costs
 from holdfast.sim.scenarios import ScenarioStep, Setup
-from holdfast.sim.world.costs import Costs
 
 COSTS = Costs(slow_members=0)
 UP_MS = 100_000

@@ -33,8 +33,8 @@ from holdfast.core.machine.leader.successors import after_round, served_by
 from holdfast.core.machine.member import holdings
 from holdfast.core.machine.member.member import Member
 from holdfast.core.model.columns import NO_OWNER
-from holdfast.sim.world.application import Application
-from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.application import Application
+from holdfast.sim.clock import OwnershipLog
 
 SEEDS = 60
 

@@ -11,8 +11,8 @@ from tests.suites import long
 from holdfast.core.machine.policy import Policy
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.errors import ConfigError
+from holdfast.sim.clock import OwnershipLog
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, ScenarioStep, Setup
-from holdfast.sim.world.ownership_log import OwnershipLog
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ import pytest
 from tests.proof.rules.attached import simulate
 
 from holdfast.core.machine.policy import Policy
+from holdfast.sim.clock import Costs
 from holdfast.sim.scenarios import Setup
-from holdfast.sim.world.costs import Costs
 
 FREE = Costs(rebuild_ms=0, slow_members=0, poll_ms=20, revoke_ms=10)
 NOISE_SECONDS = 0.1

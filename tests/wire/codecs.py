@@ -6,11 +6,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
 from holdfast.core.wire.layouts.consumer_protocol import (
     decode_assignment,
+    decode_cooperative_user_data,
+    decode_sticky_user_data,
     decode_subscription,
     encode_assignment,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
     encode_subscription,
 )
 from holdfast.core.wire.layouts.container import (
@@ -19,21 +22,15 @@ from holdfast.core.wire.layouts.container import (
     encode_member_assignment,
     encode_member_subscription,
 )
-from holdfast.core.wire.layouts.incremental import (
+from holdfast.core.wire.layouts.other_protocols import (
+    decode_connect_assignment,
+    decode_connect_metadata,
     decode_design_assignment,
     decode_design_subscription,
-)
-from holdfast.core.wire.layouts.state_shard import decode_shard, encode_shard
-from holdfast.core.wire.layouts.sticky_user_data import (
-    decode_cooperative_user_data,
-    decode_sticky_user_data,
-    encode_cooperative_user_data,
-    encode_sticky_user_data,
-)
-from holdfast.core.wire.layouts.streams_user_data import (
     decode_streams_assignment,
     decode_streams_subscription,
 )
+from holdfast.core.wire.layouts.state_shard import decode_shard, encode_shard
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,7 @@ from holdfast.core.wire.many.columns import (
     Slices,
     Text,
 )
-from holdfast.core.wire.many.offsets_batch import Binary, decode_batch
-from holdfast.core.wire.one.reasons import REASONS
+from holdfast.core.wire.many.offsets_batch import REASONS, Binary, decode_batch
 from holdfast.errors import WireError
 
 Pair = tuple[bytes | None, bytes | None]

@@ -10,8 +10,7 @@ from tests.wire import java_vectors
 from tests.wire.codecs import CODECS
 from tests.wire.test_incremental import ASSIGNMENTS, SUBSCRIPTIONS
 
-from holdfast.core.wire.one.reasons import Reason
-from holdfast.errors import WireError
+from holdfast.errors import Reason, WireError
 
 
 def of_java(family: str, schema: str) -> st.SearchStrategy[bytes]:

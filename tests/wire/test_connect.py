@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.wire.layouts.connect import (
+from holdfast.core.wire.layouts.other_protocols import (
     ConnectAssignment,
     ConnectMetadata,
     decode_connect_assignment,

@@ -19,6 +19,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     decode_subscription,
     encode_assignment,
     encode_subscription,
+    read_claims,
 )
 from holdfast.core.wire.layouts.container import (
     ASSIGNMENT_MAGIC,
@@ -38,7 +39,6 @@ from holdfast.core.wire.layouts.state_shard import (
     encode_shard,
     holds_times,
 )
-from holdfast.core.wire.layouts.sticky_user_data import read_claims
 from holdfast.core.wire.one.bits import Bits, packed, read_packed, to_bytes
 from holdfast.core.wire.one.reader import Reader
 from holdfast.errors import WireError

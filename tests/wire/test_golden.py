@@ -9,23 +9,22 @@ import pytest
 from tests.wire import java_vectors
 
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
-from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
+    StickyUserData,
     Subscription,
     decode_assignment,
-    decode_subscription,
-    encode_assignment,
-    encode_subscription,
-)
-from holdfast.core.wire.layouts.sticky_user_data import (
-    StickyUserData,
     decode_cooperative_user_data,
     decode_sticky_user_data,
+    decode_subscription,
+    encode_assignment,
     encode_cooperative_user_data,
     encode_sticky_user_data,
+    encode_subscription,
 )
-from holdfast.core.wire.layouts.streams_user_data import (
+from holdfast.core.wire.layouts.other_protocols import (
+    decode_connect_assignment,
+    decode_connect_metadata,
     decode_streams_assignment,
     decode_streams_subscription,
 )

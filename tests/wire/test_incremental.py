@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.core.model.designs import Design
-from holdfast.core.wire.layouts.incremental import (
+from holdfast.core.model.constants import Design
+from holdfast.core.wire.layouts.other_protocols import (
     DesignAssignment,
     DesignSubscription,
     decode_design_assignment,

@@ -17,7 +17,7 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.core.wire.many.columns import Slices
-from holdfast.core.wire.many.offsets_embedded import read_assignments, read_subscriptions
+from holdfast.core.wire.many.offsets_batch import read_assignments, read_subscriptions
 from holdfast.core.wire.many.ragged import padded
 from holdfast.errors import WireError
 

@@ -10,8 +10,7 @@ from tests.wire import test_memory
 
 from holdfast.cli.app import main
 from holdfast.cli.commands.decode import NAMES
-from holdfast.core.wire.many.offsets_batch import CHUNK_BYTES, CHUNK_RECORDS
-from holdfast.core.wire.one.reasons import REASONS
+from holdfast.core.wire.many.offsets_batch import CHUNK_BYTES, CHUNK_RECORDS, REASONS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "wire.md").read_text(encoding="utf-8")
 

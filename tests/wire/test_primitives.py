@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 from tests.strategies import INT32, INT64, any_topic_partitions, blobs, texts
 
 from holdfast.core.wire.one.reader import Reader, read_string, read_topic_partitions
-from holdfast.core.wire.one.reasons import Reason, within
 from holdfast.core.wire.one.writer import Writer, write_string, write_topic_partitions
-from holdfast.errors import WireError
+from holdfast.errors import Reason, WireError
 
 
 def reader(data: bytes) -> Reader:
@@ -388,5 +387,5 @@ def test_bytes_left_over() -> None:
 
 
 def test_the_text_of_an_error_says_what_where_and_which_version() -> None:
-    error = within("rows[1]", WireError("truncated", schema="S", version=2, field="a", position=7))
-    assert str(error) == "S v2: truncated in rows[1].a at byte 7"
+    error = WireError(Reason.TRUNCATED, schema="S", version=2, field="a", position=7)
+    assert str(error.within("rows[1]")) == "S v2: truncated in rows[1].a at byte 7"

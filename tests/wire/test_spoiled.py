@@ -29,8 +29,12 @@ from tests.wire.test_offsets_embedded import slices_of
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS
 from holdfast.core.wire.many.columns import Slices
-from holdfast.core.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
-from holdfast.core.wire.one.reasons import REASONS
+from holdfast.core.wire.many.offsets_batch import (
+    REASONS,
+    Messages,
+    read_assignments,
+    read_subscriptions,
+)
 from holdfast.errors import WireError
 
 # Records of the offsets topic

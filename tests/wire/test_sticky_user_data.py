@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.strategies import INT32, any_topic_partitions
 
-from holdfast.core.wire.layouts.consumer_protocol import Subscription
-from holdfast.core.wire.layouts.sticky_user_data import (
+from holdfast.core.wire.layouts.consumer_protocol import (
     NO_CLAIMS,
     StickyUserData,
+    Subscription,
     decode_cooperative_user_data,
     decode_sticky_user_data,
     encode_cooperative_user_data,

@@ -11,16 +11,14 @@ from hypothesis import strategies as st
 from tests.strategies import subscriptions
 
 from holdfast.core.wire.layouts.consumer_protocol import (
+    StickyUserData,
     Subscription,
     decode_subscription,
-    encode_subscription,
-)
-from holdfast.core.wire.layouts.sticky_user_data import (
-    StickyUserData,
     encode_cooperative_user_data,
     encode_sticky_user_data,
+    encode_subscription,
 )
-from holdfast.core.wire.many import topic_blocks
+from holdfast.core.wire.many import subscription_bytes
 from holdfast.core.wire.many.member_messages import claims_of, decode_subscriptions
 from holdfast.core.wire.many.name_table import NameTable
 from holdfast.errors import WireError
@@ -131,11 +129,11 @@ def is_text(data: bytes) -> bool:
 @given(st.lists(well_formed | damaged(), max_size=9), st.booleans(), st.sampled_from([0, 16]))
 def test_all_at_once_is_one_by_one(messages: list[bytes], cooperative: bool, slow: int) -> None:
     messages = [data for data in messages if is_text(data)]
-    old, topic_blocks.SLOW = topic_blocks.SLOW, slow
+    old, subscription_bytes.SLOW = subscription_bytes.SLOW, slow
     try:
         fast = read(messages, cooperative=cooperative)
     finally:
-        topic_blocks.SLOW = old
+        subscription_bytes.SLOW = old
     assert fast == read_slowly(messages, cooperative=cooperative)
 
 
@@ -154,7 +152,7 @@ def member(i: int, *, n_owned: int = 3, **fields: Any) -> bytes:
 def test_many_different_blocks_are_read_in_lock_step(
     monkeypatch: pytest.MonkeyPatch, slow: int
 ) -> None:
-    monkeypatch.setattr(topic_blocks, "SLOW", slow)
+    monkeypatch.setattr(subscription_bytes, "SLOW", slow)
     messages = [member(i, topics=(f"t{i % 7}", "orders")) for i in range(40)]
     messages += [b"", b"\0\3", b"\0\3\0\0\0\5", b"\xff\xff" + messages[0][2:], messages[3][:20]]
     names = [f"t{i}" for i in range(6)] + ["orders"]
@@ -269,7 +267,7 @@ def test_no_members() -> None:
 def test_the_topics_that_stand_in_subscriptions_are_found_before_they_are_known(
     messages: list[bytes],
 ) -> None:
-    readable, names = [], topic_blocks.named_topics(messages)
+    readable, names = [], subscription_bytes.named_topics(messages)
     for data in messages:
         try:
             readable.append(decode_subscription(data))

@@ -21,8 +21,8 @@ from tools.pages.tables import paragraph, table
 
 from holdfast.core.machine.policy import DEFAULTS, POLICIES, Policy
 from holdfast.sim import BASELINES
+from holdfast.sim.clock import Costs, Listener
 from holdfast.sim.scenarios import SIMULATED, Report, Setup, simulate
-from holdfast.sim.world.costs import Costs, Listener
 
 Runs = Mapping[str, Report]
 """The runs of one table, by policy."""

@@ -12,8 +12,8 @@ from tools.pages.tables import table
 
 from holdfast.cli.commands.simulate import draw
 from holdfast.core.machine.policy import Policy
+from holdfast.sim.clock import Costs
 from holdfast.sim.scenarios import Report, ScenarioStep, Setup, simulate
-from holdfast.sim.world.costs import Costs
 
 WAYS = (
     ("`eager` (range)", "eager", False),

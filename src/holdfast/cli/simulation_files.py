@@ -21,13 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.cli.durations import parse_duration_ms
 from holdfast.cluster.snapshot import ClusterSnapshot
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import ConfigError, SourceError, suggest
+from holdfast.sim.broker import WALL_MS
+from holdfast.sim.process import RECORD_MS
 from holdfast.sim.scenarios import SCENARIOS, ScenarioStep
-from holdfast.sim.world.broker import WALL_MS
-from holdfast.sim.world.process import RECORD_MS
-from holdfast.sim.world.world import World
+from holdfast.sim.world import World
 
 if TYPE_CHECKING:
     from holdfast.fleet.pipeline.ingest.source import Dump

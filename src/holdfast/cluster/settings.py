@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from holdfast.cluster import kerberos
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.errors import ConfigError, nearest
 
 _HIDDEN = "[hidden]"

@@ -1,4 +1,4 @@
-"""A flag to wait for, and a future, both safe against signal handlers that raise.
+"""A flag, a mailbox and a future to wait for, all safe against signal handlers that raise.
 
 **The fault.** A signal handler runs on the application's thread, between two steps of the
 interpreter, and may raise. ``threading.Event``, ``concurrent.futures.Future`` and kafka-python's
@@ -16,12 +16,14 @@ References: Python, ``signal``, "Note on Signal Handlers and Exceptions".
 from __future__ import annotations
 
 import _thread
+import queue
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from concurrent.futures import Future
 from contextlib import suppress
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
@@ -59,6 +61,52 @@ class Flag:
         """Leave the gate open, also if a second ``set`` or another waiter has opened it."""
         with suppress(RuntimeError):  # already open
             self._gate.release()
+
+
+class Mailbox(Generic[_T]):
+    """A queue with one reader, safe against signals.
+
+    Any thread may put, also a signal handler or a finaliser in the middle of another put or get.
+    One thread gets; it never waits longer than its time-out. Others may read ``items``.
+
+    Each of the standard library's two queues has one fault. CPython's ``SimpleQueue.get`` waits for
+    ever if a signal handler lasts beyond its time-out (seen with 3.11: a member did not end at
+    SIGTERM). ``Queue.put`` in a signal handler waits for the lock that the interrupted thread
+    holds. Here a deque takes the items, and ``put`` releases one lock, which wakes the reader:
+    ``Lock.acquire`` keeps to its time-out.
+    """
+
+    def __init__(self) -> None:
+        self.items: deque[_T] = deque()
+        self._news = threading.Lock()
+        self._news.acquire()
+
+    def put(self, item: _T) -> None:
+        """Add an item and wake the reader."""
+        self.items.append(item)
+        with suppress(RuntimeError):  # already released
+            self._news.release()
+
+    def get(self, timeout: float | None = None) -> _T:
+        """Remove and return the first item; see :meth:`first`."""
+        item = self.first(timeout)
+        self.items.popleft()
+        return item
+
+    def first(self, timeout: float | None = None) -> _T:
+        """Return the first item without removing it, or raise ``queue.Empty``.
+
+        A ``timeout`` is in seconds; None waits for ever, 0 does not wait.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
+        while True:
+            if self.items:
+                return self.items[0]
+            left = -1 if deadline is None else max(0.0, deadline - time.monotonic())
+            if not self._news.acquire(timeout=min(left, threading.TIMEOUT_MAX)):
+                if self.items:
+                    continue
+                raise queue.Empty
 
 
 class _Condition(_thread.RLock):  # type: ignore[misc] # final for mypy, and not for Python

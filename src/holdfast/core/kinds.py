@@ -35,9 +35,7 @@ from operator import itemgetter
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from holdfast.core.model.memoized import memoized
-from holdfast.core.model.partitions import Resource, TopicPartitions
-from holdfast.core.wire.layouts.connect import decode_connect_assignment, decode_connect_metadata
+from holdfast.core.model.partitions import Resource, TopicPartitions, memoized
 from holdfast.core.wire.layouts.consumer_protocol import decode_assignment, decode_subscription
 from holdfast.core.wire.layouts.container import (
     MOST_FAILED,
@@ -45,9 +43,11 @@ from holdfast.core.wire.layouts.container import (
     decode_member_subscription,
 )
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
-from holdfast.core.wire.layouts.streams_user_data import (
+from holdfast.core.wire.layouts.other_protocols import (
     NEVER_MS,
     Task,
+    decode_connect_assignment,
+    decode_connect_metadata,
     decode_streams_assignment,
     decode_streams_subscription,
 )

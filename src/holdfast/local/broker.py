@@ -9,7 +9,7 @@ watches a pipe from this process. Ports are chosen below the system's range of c
 node finds its port free again after a restart.
 
 A version before Kafka 3.3 gets a ZooKeeper, one for all nodes, as nearly every cluster of such a
-version has one (:mod:`~holdfast.local.broker_properties`).
+version has one (:mod:`~holdfast.local.broker_server`).
 
 Not obvious: :meth:`Broker.stop` kills the nodes unless the folder is kept, because their data are
 removed anyway; :meth:`Broker.stop_node` stops a node in order. The ZooKeeper ends last: a node that
@@ -31,9 +31,15 @@ from typing import Self
 import numpy as np
 
 from holdfast.errors import BrokerError
-from holdfast.local import broker_properties as properties
-from holdfast.local.broker_properties import BrokerSettings
-from holdfast.local.broker_server import Server
+from holdfast.local.broker_server import (
+    BrokerSettings,
+    Server,
+    check_settings,
+    has_kraft,
+    logging_properties,
+    server_properties,
+    zookeeper_properties,
+)
 from holdfast.local.jars import Note, broker_jars
 from holdfast.local.java import find_java
 
@@ -52,7 +58,7 @@ class Broker:
     """
 
     def __init__(self, settings: BrokerSettings, *, note: Note | None = None):
-        properties.check(settings)
+        check_settings(settings)
         self.settings = settings
         self._java = find_java()
         self._note = note
@@ -198,13 +204,13 @@ class Broker:
                 ports["PLAINTEXT"] = self.settings.port + i
                 _check_free(ports["PLAINTEXT"])
             self._nodes.append(Server(i + 1, self.folder / f"node-{i + 1}", ports, kafka))
-        if not properties.has_kraft(kafka):
+        if not has_kraft(kafka):
             folder = self.folder / "zookeeper"
             self._zookeeper = Server(0, folder, {"ZOOKEEPER": spare}, kafka)
-            self._write(self._zookeeper, properties.zookeeper_properties(self._zookeeper))
+            self._write(self._zookeeper, zookeeper_properties(self._zookeeper))
         for node in self._nodes:
             description = (node, self._nodes, self.settings, self._zookeeper)
-            self._write(node, properties.server_properties(*description))
+            self._write(node, server_properties(*description))
 
     def _write(self, server: Server, found: Mapping[str, str]) -> None:
         server.folder.mkdir(parents=True)
@@ -236,7 +242,7 @@ class Broker:
                 )
 
     def _write_logging(self, server: Server) -> None:
-        text = properties.logging_properties(server.kafka)
+        text = logging_properties(server.kafka)
         server.logging.write_text(text, encoding="utf-8")
 
     def _java_command(self, node: Server, *, heap_mb: int) -> list[str]:

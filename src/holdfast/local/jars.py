@@ -54,7 +54,8 @@ MSK_LOGIN = "software.amazon.msk:aws-msk-iam-auth:2.3.0"
 
 Note = Callable[[str], None]
 
-_ATTEMPTS_S = (900, 900, 900)
+_ATTEMPTS_S = (120, 300, 900)
+"""A stalled connection ends soon; Ivy keeps the files that are whole for the next attempt."""
 _LIST = "jars.json"
 _CHECKSUMS = Path(__file__).with_name("jars.sha256")
 

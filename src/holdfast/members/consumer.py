@@ -38,11 +38,12 @@ from holdfast.members.config.arguments import (
 from holdfast.members.config.settings import Settings
 from holdfast.members.consumer_calls import MemberCalls
 from holdfast.members.runtime.application_calls import EndSignals
-from holdfast.members.runtime.metadata_watch import TopicPredicate
-from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.runtime.member_status import clear_ready_file
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
+
+    from holdfast.members.runtime.member_runtime import TopicPredicate
 
 
 class Consumer(MemberCalls):
@@ -290,8 +291,8 @@ class Consumer(MemberCalls):
 
     def poll_one(self, timeout: float = 1.0) -> Message | None:
         """Return the next record, None after ``timeout`` seconds; the previous one is processed."""
-        found = self.poll(timeout, 1)
-        return found[0] if found else None
+        records = self.poll(timeout, 1)
+        return records[0] if records else None
 
     def __iter__(self) -> Iterator[list[Message]]:
         """Yield non-empty lists of records until the consumer is stopped or closed."""

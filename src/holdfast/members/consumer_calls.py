@@ -27,15 +27,14 @@ from holdfast.members.config.arguments import (
 )
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics
-from holdfast.members.runtime.application_calls import ApplicationCalls
-from holdfast.members.runtime.application_tasks import ApplicationTask, Once
+from holdfast.members.runtime.application_calls import ApplicationCalls, ApplicationTask, Once
 from holdfast.members.session.commits import group_metadata, loss_of
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-def _inside(
+def _application_call(
     method: Callable[Concatenate[MemberCalls, _P], _T],
 ) -> Callable[Concatenate[MemberCalls, _P], _T]:
     """Mark a call of the application; a concurrent close waits for the call to end."""
@@ -86,7 +85,7 @@ class MemberCalls:
 
     # Commits
 
-    @_inside
+    @_application_call
     def commit(self, offsets: Mapping[tuple[str, int], int] | None = None) -> None:
         """Commit, and wait until it is done.
 
@@ -137,12 +136,12 @@ class MemberCalls:
             return
         committed = {TopicPartition(*tp): at.offset for tp, at in wanted.items()}
 
-        def answer(done: Future[None]) -> None:
+        def report(done: Future[None]) -> None:
             error = done.exception()
             reported = error if isinstance(error, Exception) else None
             session.tasks.put(ApplicationTask(partial(Once(), on_commit, committed, reported)))
 
-        sent.add_done_callback(answer)
+        sent.add_done_callback(report)
 
     def group_metadata(self) -> bytes:
         """Return the metadata by which a transaction's offsets of an outdated member are refused.
@@ -153,16 +152,18 @@ class MemberCalls:
 
     # Offsets
 
-    @_inside
+    @_application_call
     def committed(
         self, partitions: Collection[tuple[str, int]]
     ) -> dict[TopicPartition, int | None]:
         """Return the group's committed offsets, None for a partition without one."""
         wanted = checked_pairs(partitions)
-        found = self._running().request_committed(wanted).result()
-        return {TopicPartition(*tp): found[tp] if found.get(tp, -1) >= 0 else None for tp in wanted}
+        offsets = self._running().request_committed(wanted).result()
+        return {
+            TopicPartition(*tp): offsets[tp] if offsets.get(tp, -1) >= 0 else None for tp in wanted
+        }
 
-    @_inside
+    @_application_call
     def position(self, partition: tuple[str, int]) -> int | None:
         """Return the offset of the next record of a partition, None if it is not assigned."""
         checked_pairs([partition])
@@ -173,7 +174,7 @@ class MemberCalls:
             return session.adapter.start_offsets([tp]).result()[tp].offset
         return at
 
-    @_inside
+    @_application_call
     def seek(self, partition: tuple[str, int], offset: int) -> None:
         """Continue a partition at ``offset``; also from inside ``on_partitions_assigned``.
 
@@ -211,8 +212,8 @@ class MemberCalls:
         wanted = checked_pairs(partitions)
         if not wanted:
             return {}
-        found = self._running().runtime.lookup.list_offsets(wanted, at).result()
-        return {TopicPartition(*tp): offset for tp, offset in found.items()}
+        offsets = self._running().runtime.lookup.list_offsets(wanted, at).result()
+        return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
 
     def offsets_for_times(
         self, times: Mapping[tuple[str, int], int]
@@ -237,8 +238,8 @@ class MemberCalls:
         check_times(times)
         if not times:
             return {}
-        found = self._running().runtime.lookup.offsets_at(times).result()
-        return {TopicPartition(*tp): at if at >= 0 else None for tp, (at, _) in found.items()}
+        offsets = self._running().runtime.lookup.offsets_at(times).result()
+        return {TopicPartition(*tp): at if at >= 0 else None for tp, (at, _) in offsets.items()}
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Continue partitions at their first records; without arguments, all that are owned."""
@@ -251,14 +252,14 @@ class MemberCalls:
     def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
         """Continue partitions at the committed offsets, or by ``auto.offset.reset``."""
         session = self._running()
-        found = session.adapter.start_offsets(partitions or session.owned).result()
-        self._seek_to({tp: start.offset for tp, start in found.items()})
+        start_offsets = session.adapter.start_offsets(partitions or session.owned).result()
+        self._seek_to({tp: start.offset for tp, start in start_offsets.items()})
 
     def _seek_to(self, offsets: Mapping[Any, int]) -> None:
         for partition, offset in offsets.items():
             self.seek(partition, offset)
 
-    @_inside
+    @_application_call
     def pause(self, partitions: Collection[tuple[str, int]]) -> None:
         """Pause delivery of partitions; kept across rebalances that leave them here.
 
@@ -274,12 +275,12 @@ class MemberCalls:
                 raise LocalProtocolError(f"{topic}-{partition} is not this member's")
         session.adapter.pause(wanted)
 
-    @_inside
+    @_application_call
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """Resume delivery of partitions."""
         self._running().adapter.resume(checked_pairs(partitions))
 
-    @_inside
+    @_application_call
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""
         return {TopicPartition(*tp) for tp in self._running().adapter.paused}
@@ -290,7 +291,7 @@ class MemberCalls:
         """Return the partitions that this member owns."""
         return {TopicPartition(*tp) for tp in self._running().owned}
 
-    @_inside
+    @_application_call
     def metrics(self) -> MemberMetrics:
         """Return the counters, in Kafka's names where they exist."""
         return self._running().runtime.metrics()

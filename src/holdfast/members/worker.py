@@ -46,12 +46,9 @@ from holdfast.members.metrics import MemberMetrics
 from holdfast.members.resources.attempts import Resource, ResourceState
 from holdfast.members.resources.supervisor import Run, Supervisor
 from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals
-from holdfast.members.runtime.lags import LagSource
-from holdfast.members.runtime.leader_planner import LeaderPlanner
-from holdfast.members.runtime.member_log import MemberLog
-from holdfast.members.runtime.member_runtime import MemberRuntime, metrics_of
-from holdfast.members.runtime.metadata_watch import DeclaredResources
-from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.runtime.leader_planner import LagSource, LeaderPlanner
+from holdfast.members.runtime.member_runtime import DeclaredResources, MemberRuntime, metrics_of
+from holdfast.members.runtime.member_status import MemberLog, clear_ready_file
 from holdfast.members.session.membership import Membership
 
 if TYPE_CHECKING:

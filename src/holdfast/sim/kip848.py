@@ -3,7 +3,7 @@
 **Rules.** This is a model, for comparison only. The registry's ``sticky`` computes a target
 whenever the members change. A member learns its target with its next heartbeat. A partition's new
 owner waits only for the old owner: there is no barrier and no delayed rebalance. Costs are those of
-:class:`holdfast.sim.world.costs.Costs`.
+:class:`holdfast.sim.clock.Costs`.
 
 **Strategy.** The model computes when each partition stops and starts; it has no epochs of single
 members. A member revokes at the first poll after a heartbeat, and the new owner starts with its
@@ -26,9 +26,7 @@ from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.model.partitions import Resource, grouped, resources_of_topic
 from holdfast.core.model.reported import partitions_by_owner
 from holdfast.core.wire.layouts.container import MemberSubscription
-from holdfast.sim.world.clock import Clock
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.clock import Clock, Costs, OwnershipLog
 
 
 @dataclass(slots=True, eq=False)

@@ -26,11 +26,10 @@ from holdfast.core.machine.states import MemberState
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError, PlanError
 from holdfast.sim import BASELINES
+from holdfast.sim.clock import Costs, Ownership, OwnershipLog, Violation
 from holdfast.sim.kip848 import Group848
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ownership_log import Ownership, OwnershipLog, Violation
-from holdfast.sim.world.process import Process, all_quiescent
-from holdfast.sim.world.world import World, WorldOptions
+from holdfast.sim.process import Process, all_quiescent
+from holdfast.sim.world import World, WorldOptions
 
 SETTLE_LIMIT_MS = 3_600_000
 QUIET_MS = 4_000

@@ -25,10 +25,10 @@ from holdfast.core.machine.events import AssignmentComputed, CommitAnswered
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.sim import scenarios
-from holdfast.sim.world.connections import Arrive, Hooks, Plan, Respond
-from holdfast.sim.world.ownership_log import Violation
-from holdfast.sim.world.process import ActionHandlers, Process
-from holdfast.sim.world.world import World, WorldOptions
+from holdfast.sim.broker import Arrive, Hooks, Plan, Respond
+from holdfast.sim.clock import Violation
+from holdfast.sim.process import ActionHandlers, Process
+from holdfast.sim.world import World, WorldOptions
 
 LATE_MS = (0, 500, 1_000, 2_000, 4_000, 8_000, 12_000)
 """Time after a resource has ended until an application commits its last batch, in ms."""

@@ -43,9 +43,9 @@ from holdfast.core.machine.leader.designs import (
 from holdfast.core.machine.leader.leader_round import just_before
 from holdfast.core.machine.member.holdings import ordered
 from holdfast.core.machine.policy import TOLERANCE_MS, Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.clock import OwnershipLog
 
 RULES: Mapping[str, str] = {
     "S1": "After a round no resource has two owners. No resource runs at two processes, unless "

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from holdfast.core.machine.member.member import Member
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.clock import OwnershipLog
 
 
 class DeliveredBatch(NamedTuple):

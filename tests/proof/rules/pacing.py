@@ -33,9 +33,9 @@ from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.clock import OwnershipLog
 
 
 @dataclass(slots=True)

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.clock import OwnershipLog
 
 
 class RunningRules:

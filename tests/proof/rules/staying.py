@@ -24,7 +24,7 @@ from holdfast.core.machine.leader.subscriptions import identities_of
 from holdfast.core.machine.leader.successors import MOST_TIMES
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.clock import OwnershipLog
 
 LATE_MS = 30_000
 """Age of a group beyond the window from which some members have stayed, in ms."""

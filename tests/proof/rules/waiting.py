@@ -61,7 +61,7 @@ from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.state_shard import read_shard
-from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.clock import OwnershipLog
 
 _K = TypeVar("_K")
 SLACK_MS = 90_000  # one rebalance that waits for a silent member, and detection

@@ -32,7 +32,7 @@ from tests.pipeline import local
 
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.fleet.tables.reading import Tables
-from holdfast.local.broker_properties import BrokerSettings
+from holdfast.local.broker_server import BrokerSettings
 
 HERE = Path(__file__).parent
 RECORDS, LOOKS, LOG = (HERE / f"disturbed.{end}" for end in ("parquet", "json", "log.gz"))

@@ -21,12 +21,12 @@ from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
 from holdfast.core.machine.supported_protocols import assignors_for
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.connections import Hooks
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.process import Process
-from holdfast.sim.world.world import World, WorldOptions
+from holdfast.sim.broker import Hooks
+from holdfast.sim.clock import Costs
+from holdfast.sim.process import Process
+from holdfast.sim.world import World, WorldOptions
 
 COSTS = replace(QUICK, slow_members=0)
 DELAY_MS = 15_000

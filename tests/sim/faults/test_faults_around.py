@@ -19,8 +19,7 @@ from holdfast.core.machine.coordinator.group import Durable
 from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import EagerAssignor
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.lags import TimedLagSource
-from holdfast.members.runtime.leader_planner import LeaderPlanner
+from holdfast.members.runtime.leader_planner import LeaderPlanner, timed_lag_source
 
 RANGES = EagerAssignor("lag")
 
@@ -63,7 +62,7 @@ def test_65_lags_cannot_be_read(caplog):
     assert "no answer within 50 ms" in caplog.text
     for odd in ({"t": [1, 2]}, {"t": [-1] * 6}, {"t": ["x"] * 6}, None):
         assert led(lambda partitions, odd=odd: odd) == {"a": 2, "b": 2, "c": 2}
-    assert TimedLagSource(None)({"t": 3}) == {"t": [0, 0, 0]}
+    assert timed_lag_source(None)({"t": 3}) == {"t": [0, 0, 0]}
 
 
 def replayed(records) -> Durable:

@@ -39,9 +39,13 @@ from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.leader_round import read_group
 from holdfast.core.machine.states import GroupState, MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
-from holdfast.core.wire.layouts.sticky_user_data import StickyUserData, encode_sticky_user_data
-from holdfast.sim.world.world import World
+from holdfast.core.wire.layouts.consumer_protocol import (
+    StickyUserData,
+    Subscription,
+    encode_sticky_user_data,
+    encode_subscription,
+)
+from holdfast.sim.world import World
 
 STICKY = CooperativeAssignor()
 COMPLETING = GroupState.COMPLETING_REBALANCE

@@ -34,7 +34,7 @@ from holdfast.core.machine.events import (
     SyncAnswered,
 )
 from holdfast.core.machine.states import ENDED, GroupState, MemberState
-from holdfast.sim.world.process import Process
+from holdfast.sim.process import Process
 
 NO_CODE_OF_KAFKA = 9_999
 PASSING = sorted(

@@ -39,9 +39,9 @@ from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssi
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import GroupState, MemberState
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.wire.layouts.offsets_records import decode_record
-from holdfast.sim.world.world import World
+from holdfast.sim.world import World
 
 INCREMENTAL = Policy(design=Design.INCREMENTAL, delay_ms=DELAY_MS, batch=1, interval_ms=2_000)
 

@@ -50,10 +50,10 @@ from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
     encode_member_assignment,
 )
-from holdfast.core.wire.layouts.incremental import decode_design_assignment
+from holdfast.core.wire.layouts.other_protocols import decode_design_assignment
 from holdfast.errors import ConfigError, WireError
-from holdfast.sim.world.process import Process
-from holdfast.sim.world.world import World
+from holdfast.sim.process import Process
+from holdfast.sim.world import World
 
 
 def test_57_the_process_pauses_longer_than_its_session():

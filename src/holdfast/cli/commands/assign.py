@@ -3,7 +3,7 @@
 **Rules.** The JSON is stable and carries ``schema_version``; the table is for people. With several
 assignors, an assignor that refuses the group yields an error entry, and the others still answer.
 
-**Strategy.** :func:`holdfast.core.assignors.rounds.follow` computes; this module has the options
+**Strategy.** :func:`holdfast.core.assignors.registry.follow` computes; this module has the options
 and the output.
 """
 
@@ -20,9 +20,8 @@ from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, notes, print_note, write_json, write_rows
 from holdfast.cli.printed_texts import described_group, is_described_text
-from holdfast.core.assignors.registry import ASSIGNORS, AssignorInfo, assign, find
+from holdfast.core.assignors.registry import ASSIGNORS, AssignorInfo, assign, find, follow
 from holdfast.core.assignors.result import Result
-from holdfast.core.assignors.rounds import follow
 from holdfast.core.model import measure
 from holdfast.core.model.group import Group
 from holdfast.errors import (

@@ -26,17 +26,14 @@ from click.exceptions import Exit
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import JsonFormat, OutputFile, Quiet
 from holdfast.cli.output import print_error, track
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts import (
-    connect,
     consumer_protocol,
     container,
-    incremental,
+    other_protocols,
     share_state,
     state_shard,
-    sticky_user_data,
-    streams_user_data,
 )
 from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.offsets_records import decode_record
@@ -55,19 +52,19 @@ BAD_HEX = "bad-hex"
 SCHEMAS: Mapping[str, Callable[[bytes], Any]] = {
     "subscription": consumer_protocol.decode_subscription,
     "assignment": consumer_protocol.decode_assignment,
-    "sticky-user-data": sticky_user_data.decode_sticky_user_data,
-    "cooperative-sticky-user-data": lambda data: sticky_user_data.StickyUserData(
-        partitions=(), generation=sticky_user_data.decode_cooperative_user_data(data)
+    "sticky-user-data": consumer_protocol.decode_sticky_user_data,
+    "cooperative-sticky-user-data": lambda data: consumer_protocol.StickyUserData(
+        partitions=(), generation=consumer_protocol.decode_cooperative_user_data(data)
     ),
-    "design-subscription": incremental.decode_design_subscription,
-    "design-assignment": incremental.decode_design_assignment,
+    "design-subscription": other_protocols.decode_design_subscription,
+    "design-assignment": other_protocols.decode_design_assignment,
     "claim": container.decode_member_subscription,
     "verdict": container.decode_member_assignment,
     "state-shard": state_shard.decode_shard,
-    "connect-metadata": connect.decode_connect_metadata,
-    "connect-assignment": connect.decode_connect_assignment,
-    "streams-subscription": streams_user_data.decode_streams_subscription,
-    "streams-assignment": streams_user_data.decode_streams_assignment,
+    "connect-metadata": other_protocols.decode_connect_metadata,
+    "connect-assignment": other_protocols.decode_connect_assignment,
+    "streams-subscription": other_protocols.decode_streams_subscription,
+    "streams-assignment": other_protocols.decode_streams_assignment,
 }
 """Schemas of messages, and what reads each."""
 
@@ -120,8 +117,8 @@ _SHAPES: Mapping[object, _Shape] = {
     Design: int,
     Leaving: int,
     tuple[state_shard.MemberEntry, ...]: lambda value: [to_json(member) for member in value],
-    tuple[streams_user_data.Task, ...]: lambda value: [list(task) for task in value],
-    tuple[tuple[streams_user_data.Task, int], ...]: lambda value: [
+    tuple[other_protocols.Task, ...]: lambda value: [list(task) for task in value],
+    tuple[tuple[other_protocols.Task, int], ...]: lambda value: [
         [*task, offset] for task, offset in value
     ],
 }

@@ -1,7 +1,7 @@
 """``holdfast simulate``: what a rebalance policy costs, measured in a simulated group.
 
 **Rules.** The same options and seed print the same numbers in any process. Exit 1 when a rule was
-broken (:mod:`holdfast.sim.world.ownership_log`). Progress and the cost model go to stderr.
+broken (:mod:`holdfast.sim.clock`). Progress and the cost model go to stderr.
 
 A drawing shows who owned each partition when, one panel a policy. All panels have one scale of
 time, so the widths compare. One row is one partition; of more than ``MOST_ROWS`` the drawing shows
@@ -42,10 +42,9 @@ from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, find, 
 from holdfast.core.machine.policy import DEFAULTS, Policy, PolicyInfo, find_policy
 from holdfast.errors import ConfigError, suggest
 from holdfast.sim import BASELINES
+from holdfast.sim.clock import Costs, Ownership
 from holdfast.sim.scenarios import SCENARIOS, SIMULATED, Report, Setup, simulate
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ownership_log import Ownership
-from holdfast.sim.world.world import World
+from holdfast.sim.world import World
 
 _COLUMNS = ("measure", "value")
 

@@ -48,10 +48,9 @@ import numpy as np
 import numpy.typing as npt
 
 from holdfast.core.assignors.claims import Claims
-from holdfast.core.model.assignment import check_owner
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, row_of, row_sizes
 from holdfast.core.model.group import Group
-from holdfast.core.model.measure import crosses_rack, loads
+from holdfast.core.model.measure import check_owner, crosses_rack, loads
 
 LARGEST = 2**62
 """Above every price; costs are kept below, so that no sum of two leaves int64."""

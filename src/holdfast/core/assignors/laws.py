@@ -31,9 +31,8 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.assignors.registry import Named, assign, find
+from holdfast.core.assignors.registry import Named, assign, find, follow
 from holdfast.core.assignors.result import Result, Solution
-from holdfast.core.assignors.rounds import follow, next_round
 from holdfast.core.model.group import Group
 from holdfast.errors import ConfigError, InfeasibleError, LawError, ModelError, PlanError
 
@@ -236,7 +235,7 @@ def is_sticky(result: Result, assignor: Named, options: Mapping[str, Any]) -> No
     """Check that the target, given back as claims, moves nothing."""
     plan = Solution(target=result.target)
     settled = Result.of(result.name, result.claims, plan, cooperative=False)
-    again = assign(next_round(settled), assignor, **options)
+    again = assign(settled.next_round(), assignor, **options)
     moved = np.flatnonzero(again.target != result.target).tolist()
     names = [result.group.topics.name_of(tp) for tp in moved]
     _law("sticky", not moved, f"moves {_most(names)} though nothing has changed")

@@ -39,7 +39,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from holdfast.core.assignors.registry import AssignorInfo, known
-from holdfast.core.model.designs import NAMES
+from holdfast.core.model.constants import DESIGN_NAMES
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -126,7 +126,7 @@ def assignor(
     """
     if not _NAME.fullmatch(name):
         raise ConfigError(f"assignor {name!r}: expected a name of letters, digits, - and _")
-    if known(name) is not None or name in NAMES.values():
+    if known(name) is not None or name in DESIGN_NAMES.values():
         raise ConfigError(f"assignor {name!r}: this name is holdfast's own; take another one")
     form = form_of(function, name)
     claimed = frozenset(laws)

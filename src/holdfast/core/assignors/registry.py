@@ -1,4 +1,4 @@
-"""The table of assignors: one row with the traits of each, and the one function that runs them.
+"""The table of assignors: one row with the traits of each, and the functions that run them.
 
 **Rules.** An assignor is a pure function ``(claims, **options) -> Solution``. :func:`assign`
 normalises the claims first. The row of an assignor holds its traits; no module infers a trait from
@@ -20,7 +20,7 @@ from importlib import import_module
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, cast
 
-from holdfast.errors import ConfigError, InfeasibleError, nearest, suggest
+from holdfast.errors import ConfigError, InfeasibleError, ModelError, nearest, suggest
 
 if TYPE_CHECKING:
     from holdfast.core.assignors.result import Result, Solution
@@ -149,7 +149,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="range",
-            home="holdfast.core.assignors.range:range_by_topic",
+            home="holdfast.core.assignors.by_topic:range_by_topic",
             summary="runs of neighbouring partitions, topic by topic, as Kafka's (KIP-881 racks)",
             uses_racks=True,
             java_class="org.apache.kafka.clients.consumer.RangeAssignor",
@@ -157,14 +157,14 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="roundrobin",
-            home="holdfast.core.assignors.range:roundrobin",
+            home="holdfast.core.assignors.by_topic:roundrobin",
             summary="partitions to members in a circle, as Kafka's",
             java_class="org.apache.kafka.clients.consumer.RoundRobinAssignor",
             in_librdkafka=True,
         ),
         AssignorInfo(
             name="constrained-sticky",
-            home="holdfast.core.assignors.constrained:constrained",
+            home="holdfast.core.assignors.sticky:constrained",
             summary="equal subscriptions only, linear passes; eager (KAFKA-9987)",
             laws=frozenset({"balanced", "sticky"}),
             twin="constrained-cooperative-sticky",
@@ -174,7 +174,7 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="constrained-cooperative-sticky",
-            home="holdfast.core.assignors.constrained:constrained",
+            home="holdfast.core.assignors.sticky:constrained",
             summary="the same target, reached in two rounds (KAFKA-9987)",
             laws=frozenset({"balanced", "sticky"}),
             cooperative=True,
@@ -185,21 +185,21 @@ _ROWS: dict[str, AssignorInfo] = {
         ),
         AssignorInfo(
             name="fair",
-            home="holdfast.core.assignors.fair:fair",
+            home="holdfast.core.assignors.sticky:fair",
             summary="balance alone, starts from nothing (KIP-49 in KIP-54)",
             laws=frozenset({"balanced", "optimal"}),
             uses_racks=True,
         ),
         AssignorInfo(
             name="fairest-sticky",
-            home="holdfast.core.assignors.fair:fairest_sticky",
+            home="holdfast.core.assignors.sticky:fairest_sticky",
             summary="every valid claim stays, the rest as even as possible (KIP-54)",
             laws=frozenset({"sticky", "keeps-all"}),
             uses_claims=True,
         ),
         AssignorInfo(
             name="lag",
-            home="holdfast.core.assignors.lag:lag",
+            home="holdfast.core.assignors.by_topic:lag",
             summary="topic by topic, the largest lag to whom has least (KAFKA-5337)",
             uses_lags=True,
             java_class="com.github.grantneale.kafka.LagBasedPartitionAssignor",
@@ -229,6 +229,9 @@ JAVA_NAMES: Mapping[str, str] = MappingProxyType(
     {info.java_class: info.name for info in _ROWS.values() if info.java_class}
 )
 """Java's classes -> the names of their assignors. librdkafka's names are those of the registry."""
+
+MAX_ROUNDS = 8
+"""Bound on rounds: two are enough for any group, unless claims contradict each other."""
 
 
 def assign(group: Group, name: Named, /, **options: Any) -> Result:
@@ -287,6 +290,41 @@ def assign_in_round(group: Group, name: Named, /, notes: list[str], **options: A
             raise
         notes.append(f"{fallback} plans this round instead of {find(name).name}: {error}")
         return assign(group, fallback)
+
+
+def follow(group: Group, name: Named, /, **options: Any) -> list[Result]:
+    """Run an assignor for round after round, until nothing is withheld.
+
+    Parameters
+    ----------
+    group : Group
+        The group before the first round.
+    name : str or assignor
+        A name of docs/assignors.md, or what :func:`holdfast.assignor` returned.
+    **options
+        Of the assignor.
+
+    Returns
+    -------
+    list of Result
+        One a round; the last one withholds nothing.
+
+    Raises
+    ------
+    ConfigError, InfeasibleError, PlanError
+        As of :func:`holdfast.assign`.
+    ModelError
+        Something is withheld after every one of 8 rounds: a user's own assignor gives partitions
+        to other members in each round.
+
+    References: KIP-429: a partition that moves is withheld for one round.
+    """
+    results = [assign(group, name, **options)]
+    while len(results[-1].pending_tp):
+        if len(results) == MAX_ROUNDS:
+            raise ModelError(f"{find(name).name} still withholds after {MAX_ROUNDS} rounds")
+        results.append(assign(results[-1].next_round(), name, **options))
+    return results
 
 
 def known(name: Named) -> AssignorInfo | None:

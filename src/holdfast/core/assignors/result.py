@@ -12,9 +12,11 @@ import numpy as np
 from holdfast.core.assignors.certificate import Certificate, proves
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.model import measure
-from holdfast.core.model.assignment import Assignment, owner_to_dict
 from holdfast.core.model.columns import I32, NO_OWNER, frozen
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.model.group import Group
+from holdfast.core.model.measure import Assignment, owner_to_dict
+from holdfast.core.model.reported import ReportedClaims
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,6 +142,27 @@ class Result:
     def assignment(self) -> Assignment:
         """The checked assignment of what is assigned now."""
         return Assignment(group=self.group, owner=self.owner)
+
+    def next_round(self) -> Group:
+        """Return the group after every member carried out this result.
+
+        Each member has revoked the partitions that are not in its assignment. It claims those of
+        its assignment, one generation after the newest one before; nothing else has changed.
+
+        References: KIP-429.
+        """
+        group = self.group
+        newest = int(group.generation.max(initial=0))
+        return Group.build(
+            topics=group.topics,
+            member_ids=group.member_ids,
+            instance_ids=group.instance_ids,
+            subscriptions=group.subscriptions,
+            claims=ReportedClaims.from_owner(group.topics, self.owner),
+            generation=np.full(group.n_members, min(newest + 1, INT32_MAX), dtype=np.int32),
+            rack=group.rack,
+            lags=group.lags,
+        )
 
     def to_dict(self) -> dict[str, dict[str, list[int]]]:
         """Return ``{member id: {topic: [partitions]}}`` of what is assigned now."""

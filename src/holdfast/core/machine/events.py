@@ -15,7 +15,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TypeAlias
 
-from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.constants import NO_GENERATION
 
 if TYPE_CHECKING:
     from holdfast.core.wire.layouts.state_shard import MemberEntry

@@ -35,8 +35,7 @@ from typing import Any
 
 from holdfast.core.assignors.own import TIMEOUT_MS, required_of
 from holdfast.core.assignors.registry import ASSIGNORS, Named, canonical, known
-from holdfast.core.model.designs import NAMES, Design
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import DESIGN_NAMES, INT32_MAX, Design
 from holdfast.errors import ConfigError, suggest
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*")
@@ -230,7 +229,7 @@ class PolicyInfo:
     @property
     def protocols(self) -> tuple[str, ...]:
         """Names of the protocols that a member supports by default, in order of preference."""
-        return self.assignors if self.design is None else (NAMES[self.design],)
+        return self.assignors if self.design is None else (DESIGN_NAMES[self.design],)
 
     @property
     def defers(self) -> bool:
@@ -238,7 +237,9 @@ class PolicyInfo:
         return "delay_ms" in self.options and not self.failback
 
 
-DESIGNS: Mapping[str, Design] = MappingProxyType({name: design for design, name in NAMES.items()})
+DESIGNS: Mapping[str, Design] = MappingProxyType(
+    {name: design for design, name in DESIGN_NAMES.items()}
+)
 """Protocol names of the designs, which a list of assignors may contain beside assignors."""
 
 DEFAULTS = Policy()

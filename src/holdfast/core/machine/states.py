@@ -89,6 +89,7 @@ TRANSITIONS: Table = _rows(
     ("RejoinRequested", (U, H, P, C, S), ()),
     ("RejoinRequested", (U, S), (H, P)),
     ("LeaveRequested", (U, P, C, S), (H, P, L, D)),
+    ("LeaveRequested", (P,), (U,)),  # a member without an id awaits it
     ("LeaveRequested", (H, L, F, D), ()),
     # The coordinator.
     ("CoordinatorFound", (*_ANY_LIVE, F, D), ()),
@@ -97,6 +98,7 @@ TRANSITIONS: Table = _rows(
     ("JoinAnswered", (*_ANY_LIVE, F, D), ()),
     ("JoinAnswered", (P,), (C, H, *_LOST)),
     ("JoinAnswered", (H,), _LOST),  # a leaving member's last round has begun without it
+    ("JoinAnswered", (U,), (L, D)),  # a leaving member has awaited its id
     ("SyncAnswered", (*_ANY_LIVE, F, D), ()),
     ("SyncAnswered", (C,), (S, H, *_LOST)),
     ("HeartbeatAnswered", (*_ANY_LIVE, F, D), ()),
@@ -107,6 +109,7 @@ TRANSITIONS: Table = _rows(
     ("LeaveAnswered", (L,), (D,)),
     ("RequestFailed", (*_ANY_LIVE, F, D), ()),
     ("RequestFailed", (P, C), (U, L, D)),
+    ("RequestFailed", (U,), (D,)),  # a leaving member has awaited its id
     ("RequestFailed", (L,), (D,)),
     # The caller's reports of completed actions.
     ("AssignmentComputed", (*_ANY_LIVE, F, D), ()),

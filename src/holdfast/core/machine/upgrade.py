@@ -42,7 +42,7 @@ from itertools import pairwise
 from holdfast.core.assignors.registry import ASSIGNORS, JAVA_NAMES, unknown
 from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol
 from holdfast.core.machine.policy import DESIGNS, POLICIES, policy_of_protocol
-from holdfast.core.model.designs import NAMES, Design
+from holdfast.core.model.constants import DESIGN_NAMES, Design
 from holdfast.errors import ConfigError
 
 EAGER, COOPERATIVE = RebalanceProtocol.EAGER, RebalanceProtocol.COOPERATIVE
@@ -126,7 +126,7 @@ COOPERATIVE_JAVA = (2, 4)
 
 _DEFAULTS = {
     Client.HOLDFAST: ("cooperative-sticky",),
-    Client.WORKER: (NAMES[Design.SIMPLE],),
+    Client.WORKER: (DESIGN_NAMES[Design.SIMPLE],),
     Client.AIOKAFKA: ("roundrobin",),
     Client.AIOKAFKA_PLUGIN: ("roundrobin",),
     Client.HOLDFAST_AIOKAFKA: ("roundrobin",),

@@ -34,8 +34,8 @@ from holdfast.core.model.columns import (
     row_sizes,
     starts,
 )
+from holdfast.core.model.constants import INT32_MAX, MOST_PARTITIONS, NO_GENERATION
 from holdfast.core.model.lag import MAX_LAG, NO_COMMIT, lag_column, lag_of_columns
-from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, NO_GENERATION
 from holdfast.core.model.partitions import Resource, TopicPartitions, grouped
 from holdfast.core.model.reported import (
     DroppedClaims,

@@ -12,16 +12,21 @@ set of :data:`Resource`   ``{("orders", 0), ...}``          members and checkers
 and to columns in :mod:`holdfast.core.model.reported`, because messages and members need no
 NumPy. A function is named after the shape that it returns, as :func:`resources_of` is. A *resource*
 is a partition of a topic, or its equivalent in a group that divides something else: (kind, index).
+
+Members and leaders live for months, and a single message of another member may be as large as a
+broker allows. So a cache of sets (:func:`memoized`) is bounded in bytes, not only in entries: an
+argument above the limit is neither kept nor looked up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache, wraps
 from itertools import groupby
 from operator import itemgetter
-from typing import TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
-from holdfast.core.model.memoized import memoized
+Made = TypeVar("Made")
 
 Resource: TypeAlias = tuple[str, int]
 """A thing to own: (topic, partition), or (kind, index) for resources that are not topics."""
@@ -37,6 +42,33 @@ LONGEST = 249
 
 SMALL = 256
 """Number of partitions below which sets are cached whole."""
+
+
+def memoized(
+    entries: int, *, largest: int, size: Callable[[Any], int] = len
+) -> Callable[[Callable[..., Made]], Callable[..., Made]]:
+    """Decorate a pure function so that its last results are cached.
+
+    Parameters
+    ----------
+    entries : int
+        Number of results that are kept.
+    largest : int
+        Size of the first argument from which on results are not kept.
+    size : callable
+        Size of the first argument; much cheaper than the function itself.
+    """
+
+    def decorate(function: Callable[..., Made]) -> Callable[..., Made]:
+        small = lru_cache(maxsize=entries)(function)
+
+        @wraps(function)
+        def call(first: Any, *others: Any) -> Made:
+            return (small if size(first) < largest else function)(first, *others)
+
+        return call
+
+    return decorate
 
 
 def weight_of(partitions: TopicPartitions) -> int:

@@ -21,7 +21,16 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, frozen, row_of, starts
+from holdfast.core.model.columns import (
+    I32,
+    I64,
+    NO_OWNER,
+    Mask,
+    frozen,
+    positions_in,
+    row_of,
+    starts,
+)
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.model.topics import Topics
 
@@ -95,6 +104,38 @@ class Subscriptions:
         at = np.minimum(np.searchsorted(keys, wanted), max(len(keys) - 1, 0))
         found: Mask = keys[at] == wanted if len(keys) else np.zeros(len(wanted), np.bool_)
         return found
+
+    def by_topic(self, order: I32, n_topics: int) -> Subscribers:
+        """Return the subscribers of each topic; ``order`` is that of members in each row.
+
+        Notes
+        -----
+        Cost: linear in the subscriptions; a sort of them where they differ.
+
+        References: KIP-54, "potential consumers of each topic partition".
+        """
+        sizes, at = positions_in(self.start, self.of_member)
+        topic = self.topic[at]
+        start = starts(np.bincount(topic, minlength=n_topics))
+        if len(self.start) == 2:  # one subscription, by far the most frequent case
+            return Subscribers(start=start, member=np.tile(order, len(self.topic)))
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        member = np.repeat(np.arange(len(order), dtype=np.int32), sizes)
+        by_topic = np.argsort(topic.astype(np.int64) * len(order) + rank[member])
+        return Subscribers(start=start, member=member[by_topic])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Subscribers:
+    """Members that subscribe to each topic: the transpose of :class:`Subscriptions`."""
+
+    start: I64  # int64[n_topics + 1]: rows of ``member``
+    member: I32  # int32[n_subscriptions]: member indices, each row in the requested order
+
+    def of(self, topic: int) -> I32:
+        """Return the subscribers of one topic, in order."""
+        return self.member[self.start[topic] : self.start[topic + 1]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -7,7 +7,6 @@
 ============  ============================================================
 
 **Rules.** Every failure is a :class:`holdfast.errors.WireError` whose reason is one of
-:class:`holdfast.core.wire.one.reasons.Reason`. No reader allocates from a count that the input
-cannot hold; memory stays below 32 times the input (48 for the sets of holdfast's own frames), which
-tests measure.
+:class:`holdfast.errors.Reason`. No reader allocates from a count that the input cannot hold; memory
+stays below 32 times the input (48 for the sets of holdfast's own frames), which tests measure.
 """

@@ -28,8 +28,8 @@ import pyarrow.compute as pc
 from holdfast.core.assignors.registry import Named, assign, check_options, find
 from holdfast.core.kinds import kind_of
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, index_in, row_of, starts, within
+from holdfast.core.model.constants import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.core.model.group import Group
-from holdfast.core.model.limits import INT32_MAX, MOST_PARTITIONS, believed_size
 from holdfast.core.model.measure import balance_scores
 from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics

@@ -16,7 +16,7 @@ from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs
 from holdfast.core.machine.leader.assignor_protocol import Assignor, Racks
-from holdfast.members.runtime.lags import LagSource, TimedLagSource
+from holdfast.members.runtime.leader_planner import LagSource, timed_lag_source
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +28,8 @@ class ClientAssignor:
 
     def __init__(self, protocol: Assignor, lags: LagSource | None, lag_timeout_ms: int):
         self.protocol = protocol
-        self.lag_source = None if lags is None else TimedLagSource(lags, lag_timeout_ms)
+        self.lag_source, self.lag_timeout_ms = lags, lag_timeout_ms
+        self._lags = None if lags is None else timed_lag_source(lags, lag_timeout_ms)
 
     @property
     def name(self) -> str:
@@ -60,7 +61,7 @@ class ClientAssignor:
                 waited_ms=waited_ms,
                 unbroken=False,
             ),
-            lags=None if self.lag_source is None else self.lag_source(counts),
+            lags=None if self._lags is None else self._lags(counts),
             racks=racks,
         )
         if computed.failure is not None:
@@ -72,5 +73,5 @@ class ClientAssignor:
 
 def partition_counts(cluster: Any, topics: Iterable[str]) -> dict[str, int]:
     """Return the partition counts of the topics in the client's metadata."""
-    found = {topic: cluster.partitions_for_topic(topic) for topic in sorted(set(topics))}
-    return {topic: max(numbers) + 1 for topic, numbers in found.items() if numbers}
+    partitions = {topic: cluster.partitions_for_topic(topic) for topic in sorted(set(topics))}
+    return {topic: max(numbers) + 1 for topic, numbers in partitions.items() if numbers}

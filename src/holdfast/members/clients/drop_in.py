@@ -186,7 +186,7 @@ def _warn_of_derived(original: type, mine: type, keeps_original: Callable[[str],
             )
 
 
-def translated(classes: Any, error: BaseException) -> Any:
+def to_client_error(classes: Any, error: BaseException) -> Any:
     """Convert an error of holdfast to the client's class with the same code."""
     if isinstance(error, classes.KafkaError):
         return error
@@ -197,12 +197,12 @@ def translated(classes: Any, error: BaseException) -> Any:
     return classes.KafkaError(str(error))
 
 
-def of_connection(classes: Any, error: BaseException) -> Any:
+def to_connection_error(classes: Any, error: BaseException) -> Any:
     """Convert an error; one without a class of its own means that no broker has answered."""
-    found = translated(classes, error)
-    if type(found) is classes.KafkaError:
+    client_error = to_client_error(classes, error)
+    if type(client_error) is classes.KafkaError:
         return classes.KafkaConnectionError(str(error))
-    return found
+    return client_error
 
 
 def with_login(
@@ -228,15 +228,15 @@ def with_login(
         "security.protocol": options.get("security_protocol"),
         kerberos.SERVICE: options.get(_SERVICE),
     }
-    found = credentials.normal({**more, "sasl.mechanism": mechanism, **given})
+    login = credentials.normal({**more, "sasl.mechanism": mechanism, **given})
     result = {word: one for word, one in options.items() if not word.startswith(LOGINS)}
-    result |= {word: found[key] for key, word in _LOGIN_WORDS.items() if key in found}
-    if (provide := found.get(credentials.PROVIDER)) is not None:
+    result |= {word: login[key] for key, word in _LOGIN_WORDS.items() if key in login}
+    if (provide := login.get(credentials.PROVIDER)) is not None:
         result["sasl_oauth_token_provider"] = tokens(provide)  # type: ignore[arg-type]
-    if found.get("sasl.mechanism") == kerberos.MECHANISM:
-        result[_SERVICE] = kerberos.service_of({**_NO_LOGIN, **found})
+    if login.get("sasl.mechanism") == kerberos.MECHANISM:
+        result[_SERVICE] = kerberos.service_of({**_NO_LOGIN, **login})
         kerberos.use_in_kafka_python()
-    if tls := {key: one for key, one in found.items() if key.startswith("ssl.")}:
+    if tls := {key: one for key, one in login.items() if key.startswith("ssl.")}:
         base = {"bootstrap.servers": "-", "security.protocol": "SSL"}
         result["ssl_context"] = ssl_context(ConnectionSettings.of({**base, **tls}))
     return result
@@ -307,16 +307,16 @@ def _our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
 
 def _lag_keys(strategies: Iterable[Any]) -> dict[str, Any]:
     """Return the member's keys for the lag source of assignors made for the stock client."""
-    sources = [one.lag_source for one in strategies if getattr(one, "lag_source", None) is not None]
-    if any(one.source is not sources[0].source for one in sources):
+    with_lags = [one for one in strategies if getattr(one, "lag_source", None) is not None]
+    if any(one.lag_source is not with_lags[0].lag_source for one in with_lags):
         raise ConfigError(
             "partition_assignment_strategy: its assignors have several lag sources, and a member "
             "uses one: give it as holdfast_lag_source"
         )
-    if not sources:
+    if not with_lags:
         return {}
-    one = sources[0]
-    return {"holdfast.lag.source": one.source, "holdfast.lag.timeout.ms": one.timeout_ms}
+    one = with_lags[0]
+    return {"holdfast.lag.source": one.lag_source, "holdfast.lag.timeout.ms": one.lag_timeout_ms}
 
 
 def servers(given: Any) -> list[str]:

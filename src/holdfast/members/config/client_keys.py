@@ -240,13 +240,13 @@ def suggestion(key: str, known: Iterable[str]) -> str:
     """
     words = {name: set(re.split(r"[._\-]", name)) for name in known}
     often: dict[str, int] = {}
-    for found in words.values():
-        for word in found:
+    for parts in words.values():
+        for word in parts:
             often[word] = often.get(word, 0) + 1
     wanted = {_same_word(word, often) for word in re.split(r"[._\-]", key.lower())}
 
-    def weight(found: set[str]) -> float:
-        return sum(1 / often.get(word, 1) for word in found)
+    def weight(parts: set[str]) -> float:
+        return sum(1 / often.get(word, 1) for word in parts)
 
     def likeness(name: str) -> tuple[float, float]:
         shared = weight(wanted & words[name])

@@ -55,7 +55,7 @@ from holdfast.core.machine.policy import (
     worker_policy,
 )
 from holdfast.core.machine.supported_protocols import AssignorSpec, assignor_of, lacks_group
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import Design
 from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
 
 _PARTS = ("name", "rebalance_protocols", "subscribe", "read", "lead", "stay")
@@ -70,19 +70,19 @@ def resolve(given: object) -> AssignorSpec:
         For an unknown name, a factory that cannot be imported or raises, or an object that is not
         an assignor.
     """
-    found = _found(given)
-    return _bounded(found) if isinstance(found, OwnAssignor) else found
+    spec = _spec_of(given)
+    return _bounded(spec) if isinstance(spec, OwnAssignor) else spec
 
 
 def resolve_target(given: object) -> Named:
     """Return what computes the targets of a design: a registry name, or the user's own assignor."""
-    found = resolve(given)
-    if isinstance(found, str):
-        return find(found).name
-    if isinstance(found, AssignorInfo):
-        return found
+    spec = resolve(given)
+    if isinstance(spec, str):
+        return find(spec).name
+    if isinstance(spec, AssignorInfo):
+        return spec
     raise ConfigError(
-        f"assignor {found.name}: it reads and writes bytes, and computes no targets for others; "
+        f"assignor {spec.name}: it reads and writes bytes, and computes no targets for others; "
         "make one of a function, with holdfast.assignor"
     )
 
@@ -97,12 +97,12 @@ def resolve_policy(given: object) -> PolicyInfo:
     """
     if isinstance(given, str) and given in POLICIES:
         return POLICIES[given]
-    found = policy_named_by(given) if isinstance(given, str) else given
-    if not isinstance(found, PolicyInfo):
-        found = _policy_of(found)
-    if found.resolver is None or isinstance(found.resolver, TimedFunction):
-        return found
-    return replace(found, resolver=TimedFunction(found.name, found.resolver, found.timeout_ms))
+    row = policy_named_by(given) if isinstance(given, str) else given
+    if not isinstance(row, PolicyInfo):
+        row = _policy_of(row)
+    if row.resolver is None or isinstance(row.resolver, TimedFunction):
+        return row
+    return replace(row, resolver=TimedFunction(row.name, row.resolver, row.timeout_ms))
 
 
 def policy_named_by(given: str) -> PolicyInfo:
@@ -111,10 +111,10 @@ def policy_named_by(given: str) -> PolicyInfo:
         return find_policy(given)
     try:
         module, _, attribute = given.rpartition(":")
-        found = getattr(importlib.import_module(module), attribute)
+        named = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"holdfast.policy: {given}: {error}") from error
-    return found if isinstance(found, PolicyInfo) else _policy_of(found)
+    return named if isinstance(named, PolicyInfo) else _policy_of(named)
 
 
 def _policy_of(function: object) -> PolicyInfo:
@@ -152,8 +152,8 @@ def resolve_kind(kind: str, own: Mapping[str, Any]) -> KindPolicy:
 
 def resolve_for_command(given: str) -> Named:
     """Return a registry name, or the object ``module:name``, for a command without a member."""
-    found = _found(given)
-    return found if isinstance(found, AssignorInfo) else resolve_target(found)
+    spec = _spec_of(given)
+    return spec if isinstance(spec, AssignorInfo) else resolve_target(spec)
 
 
 def make_assignor(given: AssignorSpec, options: Mapping[str, Any]) -> Assignor:
@@ -165,7 +165,7 @@ def make_assignor(given: AssignorSpec, options: Mapping[str, Any]) -> Assignor:
     return given
 
 
-def _found(given: object) -> AssignorSpec:
+def _spec_of(given: object) -> AssignorSpec:
     if not isinstance(given, str):
         return _checked(given, repr(given))
     name = canonical(given)
@@ -189,24 +189,25 @@ def _imported(name: str) -> object:
 
 def _checked(given: object, shown: str) -> AssignorInfo | Assignor:
     """Return the assignor itself, or the one made of a function or by a factory."""
-    made = given
+    candidate = given
     if inspect.isfunction(given) and required_of(given):
         form_of(given, shown)
         return assignor(given.__name__, given)
     if callable(given) and (isinstance(given, type) or _missing(given)):
         try:
-            made = given()
+            candidate = given()
         except Exception as error:
             raise ConfigError(f"assignor {shown}: its factory raised {error!r}") from error
-    if isinstance(made, AssignorInfo):
-        return made
-    if missing := _missing(made):
+    if isinstance(candidate, AssignorInfo):
+        return candidate
+    if missing := _missing(candidate):
         raise ConfigError(
-            f"assignor {shown}: {type(made).__name__} has no {', '.join(missing)}; an assignor has "
-            f"{', '.join(_PARTS)}, see Assignor in holdfast.core.machine.leader.assignor_protocol, "
-            "or is made of a function by holdfast.assignor"
+            f"assignor {shown}: {type(candidate).__name__} has no {', '.join(missing)}; an "
+            f"assignor has {', '.join(_PARTS)}, see Assignor in "
+            "holdfast.core.machine.leader.assignor_protocol, or is made of a function by "
+            "holdfast.assignor"
         )
-    return cast(Assignor, made)
+    return cast(Assignor, candidate)
 
 
 def _missing(candidate: object) -> list[str]:

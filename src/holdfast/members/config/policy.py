@@ -47,7 +47,7 @@ from holdfast.core.machine.supported_protocols import (
     of_group,
     supported_assignors,
 )
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.errors import ConfigError
 from holdfast.members.config.own_assignors import design_of
 from holdfast.members.config.settings import OF_WORKERS, Settings
@@ -113,31 +113,31 @@ def assignors_of(settings: Settings) -> tuple[Assignor, ...]:
         raise ConfigError(f"{key}: only a Worker has work to start and to stop")
     listed, row, policy = settings.listed, settings.policy, policy_of(settings)
     if not listed or "holdfast.policy" in settings.given:
-        made = assignors_for(row, policy, listed)
+        assignors = assignors_for(row, policy, listed)
         if listed:
-            check_agreement(row.name, made)
+            check_agreement(row.name, assignors)
     else:
-        made = supported_assignors(listed, policy)
-    choose_rebalance_protocol(made)
+        assignors = supported_assignors(listed, policy)
+    choose_rebalance_protocol(assignors)
     for key in ("holdfast.kinds", "holdfast.isolate"):
-        if settings[key] and not any(isinstance(a, DesignAssignor) for a in made):
+        if settings[key] and not any(isinstance(a, DesignAssignor) for a in assignors):
             raise ConfigError(
                 f"{key}: only the leader of a design treats topics by themselves: set "
                 "holdfast.policy to deferred or incremental"
             )
     if "holdfast.clean.leave" in settings.given:
-        check_leave(settings, made)
+        check_leave(settings, assignors)
     group: str = settings["group.id"]
-    return tuple(of_group(a, group) for a in made)
+    return tuple(of_group(a, group) for a in assignors)
 
 
-def check_leave(settings: Settings, made: Sequence[Assignor]) -> None:
+def check_leave(settings: Settings, assignors: Sequence[Assignor]) -> None:
     """Refuse ``holdfast.clean.leave=deferred`` if the group never waits for a departed member.
 
     Such a group always behaves as for ``immediate``. For a static member the key says whether it
     stays in its group until its session ends.
     """
-    is_honoured = settings["group.instance.id"] is not None or any(map(_carries_state, made))
+    is_honoured = settings["group.instance.id"] is not None or any(map(_carries_state, assignors))
     if settings.returns and not is_honoured:
         raise ConfigError(
             "holdfast.clean.leave: found deferred, but no member waits for one that left: set "
@@ -178,9 +178,11 @@ def worker_assignors(settings: Settings, resources: Mapping[str, int]) -> tuple[
             f"assignor that computes its targets; found {kafkas[0]} in a list"
         )
     is_named = "holdfast.policy" in settings.given
-    made = assignors_for(own, policy, listed) if is_named else supported_assignors(listed, policy)
-    choose_rebalance_protocol(made)
-    return made
+    assignors = (
+        assignors_for(own, policy, listed) if is_named else supported_assignors(listed, policy)
+    )
+    choose_rebalance_protocol(assignors)
+    return assignors
 
 
 def make_member(
@@ -254,5 +256,5 @@ def supervisor_names(environ: Mapping[str, str], cgroups: Path = _CGROUPS) -> tu
     names = [f"{name}={value}" for name in _NAMES if (value := environ.get(name))]
     with suppress(OSError):  # not Linux, or no permission to read
         lines = cgroups.read_text(errors="replace").splitlines()
-        names += sorted({found[1] for line in lines if (found := _UNIT.search(line))})
+        names += sorted({unit[1] for line in lines if (unit := _UNIT.search(line))})
     return tuple(names)

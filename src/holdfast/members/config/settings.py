@@ -236,9 +236,9 @@ class Settings(ConnectionSettings):
             written[key] = given
         _check(values)
         passed = {
-            key: found
+            key: accepted
             for key, (given, value) in others.items()
-            if (found := client_keys.checked(key, given, value)) is not None
+            if (accepted := client_keys.checked(key, given, value)) is not None
         }
         return cls(values, passed, frozenset(written) & KEYS.keys(), **_resolved(values, written))
 

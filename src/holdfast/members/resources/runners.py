@@ -23,6 +23,7 @@ import inspect
 import threading
 from collections.abc import Callable, Sequence
 
+from holdfast.cluster.signal_safe import Mailbox
 from holdfast.members.resources.attempts import (
     Attempt,
     Ended,
@@ -31,8 +32,7 @@ from holdfast.members.resources.attempts import (
     StopEvent,
     resource_name,
 )
-from holdfast.members.runtime.application_tasks import Mailbox
-from holdfast.members.runtime.member_log import Log
+from holdfast.members.runtime.member_status import Log
 
 
 class ThreadRunner:

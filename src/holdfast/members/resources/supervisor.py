@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, assert_never
 
-from holdfast.cluster.signal_safe import Flag
+from holdfast.cluster.signal_safe import Flag, Mailbox
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.model import partitions
 from holdfast.core.wire.layouts.container import FailedPartitions
@@ -49,8 +49,7 @@ from holdfast.members.resources.attempts import (
 )
 from holdfast.members.resources.machine import ResourceMachine
 from holdfast.members.resources.runners import ListenerRunner, ThreadRunner
-from holdfast.members.runtime.application_tasks import Mailbox
-from holdfast.members.runtime.member_log import MemberLog
+from holdfast.members.runtime.member_status import MemberLog
 
 _Resources = tuple[partitions.Resource, ...]
 _Step = Callable[[int], Effects]

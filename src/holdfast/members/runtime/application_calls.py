@@ -1,4 +1,4 @@
-"""The calls of a consumer or a worker, and its end by a close or a signal; forks of its process.
+"""The calls of a consumer or a worker: tasks that they do for the member; close, signals and forks.
 
 **Rules.** The first call of :meth:`ApplicationCalls.close` ends the object, every other call waits
 until it has ended. Inside one of the application's own calls, from a signal handler that
@@ -9,30 +9,40 @@ within its time-out; a call that waits for records returns as soon as the close 
 module takes no lock that the interrupted thread may hold. A close that an exception has interrupted
 continues, and so does the next close of the same thread.
 
+Any line on the application's thread may raise: a signal handler may raise there. So a task is
+answered in every case. If an exception interrupts it, it goes back to the head of the queue, and
+the application's next call, a close at the latest, repeats it. The second time it is answered,
+whatever is raised. A callback of the application is called once, however often its task is begun,
+and an error of the callback is no interruption: the task returns it.
+
 **Strategy.** Appending to a list and removing from it are atomic, so no lock is needed; a waiting
 thread polls every hundredth of a second. A call is recorded in a ``try`` of its own: in a context
 manager an exception of a signal handler may come before that ``try`` begins. A client whose
-shortest calls are too quick for that reports its running calls itself.
+shortest calls are too quick for that reports its running calls itself. A task leaves its mailbox
+inside the ``try`` that puts it back; an end is repeated once in the same way: :func:`run_to_end`.
 
-References: POSIX, ``fork`` (only the calling thread is copied), and 128 + the signal's number as
-exit code; Java's shutdown hooks end with the same codes.
+References: Python, ``signal``, "Note on Signal Handlers and Exceptions"; POSIX, ``fork`` (only the
+calling thread is copied), and 128 + the signal's number as exit code; Java's shutdown hooks end
+with the same codes.
 """
 
 from __future__ import annotations
 
 import os
+import queue
 import signal
 import threading
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from inspect import ismethod
 from threading import get_ident
 from types import FrameType
 from typing import Any, TypeVar
 from weakref import WeakMethod
 
+from holdfast.cluster.signal_safe import Mailbox
 from holdfast.errors import LocalProtocolError
-from holdfast.members.runtime.application_tasks import run_to_end
 
 _POLL_S = 0.01
 _T = TypeVar("_T")
@@ -168,6 +178,91 @@ class ApplicationCalls:
         end = self._end()
         assert end is not None  # whose close this is
         end(left_s, returns)
+
+
+def _ignore(_: BaseException | None) -> None:
+    """Ignore the result: no thread waits for it."""
+
+
+class ApplicationTask:
+    """One task, and the function that takes its result: the error of a callback, or None.
+
+    An interrupted ``work`` is called again.
+    """
+
+    def __init__(
+        self,
+        work: Callable[..., BaseException | None],
+        answer: Callable[[BaseException | None], None] = _ignore,
+    ):
+        self._work = work
+        self.answer = answer
+        self.was_interrupted = False
+
+    def run(self, *arguments: object) -> BaseException | None:
+        """Do the task, answer, and return the error of a callback."""
+        error = self._work(*arguments)
+        self.answer(error)
+        return error
+
+
+class ApplicationTasks(Mailbox[ApplicationTask]):
+    """Tasks in the order of their arrival; one thread does them."""
+
+    def do_next(self, timeout: float, *arguments: object) -> BaseException | None:
+        """Do the first task, which may do later ones itself; return the error of a callback."""
+        task = self.first(timeout)
+        try:
+            self.items.popleft()
+            return task.run(*arguments)
+        except BaseException as error:
+            if task.was_interrupted:
+                task.answer(error)
+            elif task not in self.items:
+                task.was_interrupted = True
+                self.items.appendleft(task)
+            raise
+
+    def do_all(self, timeout: float, *arguments: object) -> tuple[int, BaseException | None]:
+        """Do all queued tasks, the first within ``timeout``; return their number and last error."""
+        n_done, last = 0, None
+        while True:
+            try:
+                last = self.do_next(0.0 if n_done else timeout, *arguments) or last
+            except queue.Empty:
+                return n_done, last
+            n_done += 1
+
+
+class Once:
+    """Calls a callback of the application, once."""
+
+    def __init__(self) -> None:
+        self.was_called = False
+        self._error: BaseException | None = None
+
+    def __call__(self, callback: Callable[..., object], *arguments: object) -> BaseException | None:
+        """Call it unless it was called; return its error."""
+        if not self.was_called:
+            try:
+                self.was_called = True
+                callback(*arguments)
+            except BaseException as error:  # even Ctrl-C in a callback ends it
+                self._error = error
+        return self._error
+
+
+def run_to_end(end: Callable[[], None]) -> None:
+    """End something; if interrupted, call ``end`` once more, then raise the interruption.
+
+    ``end`` continues where it was interrupted, and does nothing if everything is done.
+    """
+    try:
+        end()
+    except BaseException:
+        with suppress(Exception):  # the first error is the one to raise
+            end()
+        raise
 
 
 class OwnProcess:

@@ -1,15 +1,20 @@
-"""The group requests of one member: sends the machine's actions, returns answers as events.
+"""The group requests of one member: sends the machine's actions, returns answers as events; lags.
 
 **Rules.** There are two connections to the coordinator: JoinGroup and SyncGroup go over one, every
 other request over the other. A coordinator answers a connection in order and holds a JoinGroup for
 as long as the round takes. Each request is answered exactly once, by ``post``, on the IO thread. An
 error that no retry can fix (a refused login, no permission for the group) goes to ``fail`` instead.
+The built-in source of lags joins no group and commits nothing; if an answer is missing it raises an
+error.
 
 **Strategy.** kafka-python builds and parses the messages; their versions are negotiated within
 :data:`~holdfast.cluster.versions.REQUESTS`. Each attempt builds a new request: a request keeps the
-version in which it was sent, and the next broker may support another one.
+version in which it was sent, and the next broker may support another one. Lags take one request per
+broker, whatever the number of partitions: begin and end offsets come from the partitions' leaders,
+committed offsets from the coordinator.
 
-References: KIP-345, KIP-447 (require_stable), KIP-709 (OffsetFetch v8), KIP-800, KIP-814.
+References: KIP-345, KIP-447 (require_stable), KIP-709 (OffsetFetch v8), KIP-800, KIP-814;
+KAFKA-5337 (lags).
 """
 
 from __future__ import annotations
@@ -17,7 +22,7 @@ from __future__ import annotations
 import concurrent.futures
 from collections.abc import Callable, Collection, Coroutine, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.cluster.connections import (
     Connections,
@@ -27,14 +32,18 @@ from holdfast.cluster.connections import (
     raise_code,
     reason,
 )
+from holdfast.cluster.lookup import EARLIEST, LATEST, Lookup
 from holdfast.cluster.versions import REQUESTS
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.codes import ErrorCode, describe
 from holdfast.core.machine.shared_values import OffsetToCommit
 from holdfast.errors import RemoteProtocolError
+from holdfast.members.config.settings import Settings
 
 if TYPE_CHECKING:
     from holdfast.core.machine.shared_values import Identity
+    from holdfast.core.model.columns import I64
+    from holdfast.members.runtime.leader_planner import Lags, LagSource
 
 
 _GROUPS_SINCE = 8  # the version of OffsetFetch with several groups
@@ -285,3 +294,106 @@ def _commit_topics(kind: Any, offsets: Mapping[TopicPartition, OffsetToCommit]) 
             )
         )
     return [kind(name=name, partitions=parts) for name, parts in topics.items()]
+
+
+class BrokerLags:
+    """A lag source that queries the brokers: end offset minus the group's committed offset.
+
+    Parameters
+    ----------
+    coordinator : CoordinatorClient
+        For the group's committed offsets; open transactions are not waited for.
+    lookup : Lookup
+        For begin and end offsets.
+    reset : str
+        The group's ``auto.offset.reset``: the lag of a partition without a commit.
+
+    References: KAFKA-5337, "lag-based assignor"; a lag is in records.
+    """
+
+    def __init__(self, coordinator: CoordinatorClient, lookup: Lookup, reset: str):
+        self._coordinator = coordinator
+        self._lookup = lookup
+        self.reset = reset
+        self._connections: Connections | None = None
+
+    @classmethod
+    def connect(cls, config: Mapping[str, object]) -> Self:
+        """Return a lag source with connections of its own, for the assignors of stock clients.
+
+        Parameters
+        ----------
+        config : mapping of str to object
+            As of :class:`holdfast.Consumer`: ``bootstrap.servers``, ``group.id``, security, and the
+            ``auto.offset.reset`` that the group's consumers have.
+
+        Raises
+        ------
+        ConfigError
+            For a key that is unknown or a value that is out of range.
+        SourceError
+            If no broker answers.
+        """
+        settings = Settings.parse(config)
+        connections = Connections(settings)
+        connections.open()
+        coordinator = CoordinatorClient(connections, lambda _: None, lambda _: None)
+        made = cls(coordinator, Lookup(connections), settings["auto.offset.reset"])
+        made._connections = connections
+        return made
+
+    def __call__(self, partitions: Mapping[str, int]) -> Lags:
+        """Return the lag of each of ``partitions``, in messages; 0 for one without a leader.
+
+        Raises
+        ------
+        ClientError
+            If a broker did not answer.
+        RemoteProtocolError
+            If a broker refused.
+        """
+        import numpy as np  # a leader has loaded it by now; nobody else needs it
+
+        from holdfast.core.model.lag import lag_of_columns
+
+        tps = [(topic, p) for topic, n in sorted(partitions.items()) for p in range(n)]
+        if not tps:
+            return {topic: [] for topic in partitions}
+        if self._connections is not None:
+            self._coordinator.locate().result()  # the coordinator may have moved
+        requests = (
+            self._lookup.list_offsets(tps, EARLIEST),
+            self._coordinator.committed(tps, stable=False),
+            self._lookup.list_offsets(tps, LATEST),
+        )
+        begin, committed, end = (_column(tps, f.result()) for f in requests)
+        lag = lag_of_columns(begin, np.maximum(begin, end), committed, self.reset)
+        lag[(begin < 0) | (end < 0)] = 0  # a partition without a leader has no offsets now
+        by_topic: dict[str, list[int]] = {topic: [] for topic in partitions}
+        for (topic, _), messages in zip(tps, lag.tolist(), strict=True):
+            by_topic[topic].append(messages)
+        return by_topic
+
+    def close(self) -> None:
+        """Close the connections of :meth:`connect`."""
+        if self._connections is not None:
+            self._connections.close()
+            self._connections = None
+
+
+def lag_source_of(
+    settings: Settings, coordinator: CoordinatorClient, lookup: Lookup
+) -> LagSource | None:
+    """Return the configured lag source, None for ``holdfast.lag.source=none``."""
+    given: LagSource | str = settings["holdfast.lag.source"]
+    if given == "broker":
+        return BrokerLags(coordinator, lookup, settings["auto.offset.reset"])
+    return None if isinstance(given, str) else given
+
+
+def _column(tps: Collection[TopicPartition], found: Mapping[TopicPartition, int]) -> I64:
+    import numpy as np
+
+    from holdfast.core.model.lag import NO_COMMIT
+
+    return np.array([found.get(tp, NO_COMMIT) for tp in tps], dtype=np.int64)

@@ -2,8 +2,9 @@
 
 **Rules.** A topic that cannot be described is left out of the round, without other effects. A
 leader that cannot look up topics or plan at all lets every member keep what it claims. If a lag
-source is slow or fails, the leader plans by counts (the fall-back of KAFKA-5337): no round waits
-for lags longer than ``holdfast.lag.timeout.ms``.
+source is slow, fails, or returns lags that do not fit, the leader plans by counts (the fall-back of
+KAFKA-5337): no round waits for lags longer than ``holdfast.lag.timeout.ms``. Only a leader requests
+lags, once a round.
 
 References: KIP-429, "Consumer leader"; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative
 Rebalancing, "Leader process", Designs II and III; Kafka's ConsumerCoordinator,
@@ -12,6 +13,7 @@ Rebalancing, "Leader process", Designs II and III; Kafka's ConsumerCoordinator,
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -35,16 +37,22 @@ from holdfast.core.machine.leader.designs import (
 )
 from holdfast.core.machine.leader.subscriptions import subscribers_of
 from holdfast.errors import HoldfastError
+from holdfast.members.config.own_assignors import TimedFunction
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import Wait
-from holdfast.members.runtime.lags import LagSource, TimedLagSource
-from holdfast.members.runtime.member_log import Log, MemberLog
+from holdfast.members.runtime.member_status import NAME, Log, MemberLog
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.subscriptions import SubscribedMember, VersionedCounts
 
 
+Lags = Mapping[str, Sequence[int]]
+LagSource = Callable[[Mapping[str, int]], Lags]
+"""Takes partition counts; returns lags in messages, one a partition. A leader calls it."""
+
 Racks = Mapping[str, Sequence[Sequence[str]]]
+
+LAG_TIMEOUT_MS = 2_000
 
 
 class LeaderPlanner:
@@ -75,7 +83,7 @@ class LeaderPlanner:
         self.log = self._log = log or MemberLog(settings)
         self._assignors = assignors
         self._count = count_partitions
-        self._ask = TimedLagSource(lag_source, settings["holdfast.lag.timeout.ms"], log=self._log)
+        self._lags = timed_lag_source(lag_source, settings["holdfast.lag.timeout.ms"], self._log)
         self._find_racks = find_racks
         self._version = version
         self.newest_version: int | None = None  # reported in the last round
@@ -90,7 +98,7 @@ class LeaderPlanner:
             self._look_up(request, counts)
             fresh = _of_existing(request, counts)
             existing = dict(fresh.partitions)
-            lags = self._ask(existing) if self._wants_lags else None
+            lags = self._lags(existing) if self._wants_lags else None
             leader_round = read_round(self._assignors, fresh)
             if leader_round.said:  # under a stock assignor no member sends its location
                 self._warnings.shared_locations(leader_round.said)
@@ -377,6 +385,41 @@ def _member_names(member_ids: tuple[str, ...]) -> str:
     rest = len(member_ids) - _MOST_NAMES
     names = ", ".join(map(_quoted, member_ids[:_MOST_NAMES]))
     return f"{names} and {rest} more members" if rest > 0 else names
+
+
+def timed_lag_source(
+    source: LagSource | None, timeout_ms: int = LAG_TIMEOUT_MS, log: Log | None = None
+) -> LagSource:
+    """Return a lag source that waits for ``source`` within a time-out, and never raises.
+
+    If there is no source, or none that returns lags that fit, all lags are 0, and the log gets a
+    warning. A source that is still busy with an earlier request gets no new one.
+    """
+    log = log or logging.getLogger(NAME)
+    in_time = None if source is None else TimedFunction("lags", source, timeout_ms)
+
+    def lags_of(partitions: Mapping[str, int]) -> Lags:
+        reason = "no holdfast.lag.source"
+        if in_time is not None:
+            try:
+                return _checked_lags(in_time(partitions), partitions)
+            except Exception as error:  # whatever the source does, the round continues
+                reason = str(error) or type(error).__name__
+        log.warning("lags are not known (%s): this round is planned by counts", reason)
+        return {topic: [0] * count for topic, count in partitions.items()}
+
+    return lags_of
+
+
+def _checked_lags(given: Lags, partitions: Mapping[str, int]) -> Lags:
+    """Return the lags that a source gave, with 0 for topics that the source does not know."""
+    lags: dict[str, Sequence[int]] = {}
+    for topic, count in partitions.items():
+        of_topic = [int(n) for n in given[topic]] if topic in given else [0] * count
+        if len(of_topic) != count or min(of_topic, default=0) < 0:
+            raise ValueError(f"{topic}: {count} lags of 0 or more expected, found {of_topic}")
+        lags[topic] = of_topic
+    return lags
 
 
 def uses_lags(assignor: Assignor) -> bool:

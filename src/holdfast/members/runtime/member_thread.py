@@ -25,7 +25,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Protocol
 
-from holdfast.cluster.signal_safe import Flag
+from holdfast.cluster.signal_safe import Flag, Mailbox
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.leader.designs import led_round
 from holdfast.core.machine.member.member import Member
@@ -34,10 +34,8 @@ from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
 from holdfast.members.metrics import RoundTimes
-from holdfast.members.runtime.application_tasks import Mailbox
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
-from holdfast.members.runtime.member_log import NAME, Log, MemberLog, MemberSnapshot
-from holdfast.members.runtime.readiness import ReadyFile
+from holdfast.members.runtime.member_status import NAME, Log, MemberLog, MemberSnapshot, ReadyFile
 
 _GOING = ENDED | {MemberState.LEAVING}
 _DROPPED_AT_END = (events.MetadataChanged, events.SubscriptionChanged, events.RejoinRequested)

@@ -9,7 +9,7 @@ application may cancel any task. A closed loop counts its jobs as done: none of 
 delivered.
 
 **Strategy.** An exception of a signal handler may interrupt a job and end the loop's run. The job
-is repeated when the loop runs again (:mod:`holdfast.members.runtime.application_tasks`), so each
+is repeated when the loop runs again (:mod:`holdfast.members.runtime.application_calls`), so each
 may be begun twice. :meth:`AsyncSession.do_due` does whatever is due; every job calls it, and the
 client does now and then, in case an exception came after a job was queued and before it ran.
 
@@ -28,10 +28,9 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
-from holdfast.members.session.client_adapter import Callback, ClientTraits
+from holdfast.members.runtime.application_calls import ApplicationTask, ApplicationTasks
 from holdfast.members.session.membership import Membership
-from holdfast.members.session.session import LAST_COMMIT_S, GroupSession
+from holdfast.members.session.session import LAST_COMMIT_S, ClientTraits, GroupSession, Notification
 
 if TYPE_CHECKING:
     from holdfast.core.machine import actions
@@ -40,28 +39,20 @@ _POLL_S = 0.01
 
 
 @dataclass(eq=False, slots=True, kw_only=True)
-class _Drain:
-    """A revocation that waits for the application."""
-
-    resources: frozenset[Resource]
-    drained: Callable[[], None]
-
-
-@dataclass(eq=False, slots=True, kw_only=True)
-class _Notification:
+class _RunningNotification:
     """A callback that runs, or has run."""
 
-    callback: Callback
+    notification: Notification
     done: Callable[[str | None], None]
     task: asyncio.Task[None] | None = None
-    runs: asyncio.Task[None] | None = None  # the task that began it, if the job ran twice
+    first_task: asyncio.Task[None] | None = None  # of two, if an interrupted job ran again
 
 
 class AsyncSession(GroupSession):
     """A :class:`~holdfast.members.session.session.GroupSession` on an event loop.
 
     ``in_flight`` has the offset of the first record in flight of each partition; the client's calls
-    write it. Besides a :class:`~holdfast.members.session.client_adapter.ClientAdapter`, ``adapter``
+    write it. Besides a :class:`~holdfast.members.session.session.ClientAdapter`, ``adapter``
     has ``stop_delivery``, ``apply_assignment``, ``begun`` and the coroutine function ``notify``.
     """
 
@@ -79,8 +70,9 @@ class AsyncSession(GroupSession):
         self.in_flight = in_flight
         self._loop = loop
         self._jobs = ApplicationTasks()
-        self._drains: list[_Drain] = []
-        self._notifications: list[_Notification] = []
+        # Revocations that wait for the application: whom to notify, and the partitions.
+        self._drains: dict[Callable[[], None], frozenset[Resource]] = {}
+        self._running: list[_RunningNotification] = []
         self._revocation_reported = False  # a revocation was reported, and no assignment since
         self._is_over = False
 
@@ -144,9 +136,9 @@ class AsyncSession(GroupSession):
 
     def stop_callbacks(self) -> None:
         """Cancel the running callbacks; their member is closed and does not wait."""
-        for notified in self._notifications:
-            if notified.task is not None:
-                notified.task.cancel()
+        for running in self._running:
+            if running.task is not None:
+                running.task.cancel()
 
     async def committed_offsets(
         self, partitions: Collection[Resource]
@@ -154,14 +146,14 @@ class AsyncSession(GroupSession):
         """Return the committed offsets, -1 for none.
 
         None if a partition was revoked or assigned during the request: another member may have
-        committed since the answer, and the caller must request again.
+        committed since the response, and the caller must request again.
         """
         terms = _terms(self.membership, partitions)
-        found = await asyncio.wrap_future(self.request_committed(partitions))
+        committed = await asyncio.wrap_future(self.request_committed(partitions))
         if _terms(self.membership, partitions) != terms:
             return None
-        self.subscription_state.start_at_committed(found)
-        return found
+        self.subscription_state.start_at_committed(committed)
+        return committed
 
     # What is due
 
@@ -170,10 +162,10 @@ class AsyncSession(GroupSession):
         try:
             while not self._is_over and self._jobs.items:
                 self._jobs.do_next(0.0)
-            for notified in [
-                one for one in self._notifications if one.task is not None and one.task.done()
+            for running in [
+                one for one in self._running if one.task is not None and one.task.done()
             ]:
-                self._end(notified)
+                self._end(running)
         except queue.Empty:
             return
         except BaseException:
@@ -195,18 +187,19 @@ class AsyncSession(GroupSession):
 
     def _check_drains(self) -> None:
         waiting = self.in_flight.keys()
-        for drain in [one for one in self._drains if waiting.isdisjoint(one.resources)]:
-            drain.drained()
-            self._drains.remove(drain)
+        for drained in [one for one, tps in self._drains.items() if waiting.isdisjoint(tps)]:
+            drained()
+            del self._drains[drained]
 
-    def _mark_pending_revocation(self, drain: _Drain) -> None:
+    def _mark_pending_revocation(
+        self, resources: frozenset[Resource], drained: Callable[[], None]
+    ) -> None:
         self.record_positions()
-        self.adapter.mark_pending_revocation(drain.resources)
+        self.adapter.mark_pending_revocation(resources)
         if not self.is_automatic:
-            drain.drained()
+            drained()
             return
-        if drain not in self._drains:
-            self._drains.append(drain)
+        self._drains[drained] = resources
         self._check_drains()
 
     def _stop_delivery(self, resources: Collection[Resource]) -> None:
@@ -215,30 +208,30 @@ class AsyncSession(GroupSession):
         self._check_drains()
         self.adapter.stop_delivery(resources)
 
-    def _call(self, notified: _Notification) -> None:
+    def _call(self, running: _RunningNotification) -> None:
         """Begin a callback, before calls that wait for the assignment are released."""
-        callback = notified.callback
-        is_assigned = callback.call is ListenerCall.ASSIGNED
-        if notified.task is None:
+        notification = running.notification
+        is_assigned = notification.call is ListenerCall.ASSIGNED
+        if running.task is None:
             if is_assigned:
-                self.begin_terms(callback.resources)
-            should_report = not is_assigned or self.should_report(callback.resources)
-            notified.task = self._loop.create_task(self._run(notified, should_report=should_report))
-        if notified not in self._notifications:
-            self._notifications.append(notified)
-        notified.task.add_done_callback(lambda _: self.do_due())
+                self.begin_terms(notification.resources)
+            should_report = not is_assigned or self.should_report(notification.resources)
+            running.task = self._loop.create_task(self._run(running, should_report=should_report))
+        if running not in self._running:
+            self._running.append(running)
+        running.task.add_done_callback(lambda _: self.do_due())
         if is_assigned:
-            self.adapter.apply_assignment(callback.resources)
+            self.adapter.apply_assignment(notification.resources)
 
-    def _end(self, notified: _Notification) -> None:
+    def _end(self, running: _RunningNotification) -> None:
         """Finish a callback; safe to repeat after an interruption."""
-        if notified.callback.call is ListenerCall.ASSIGNED:
+        if running.notification.call is ListenerCall.ASSIGNED:
             self.complete_assignment()
-            self.adapter.begun(notified.callback.resources)
+            self.adapter.begun(running.notification.resources)
         else:
-            self.complete_revocation(notified.callback)
-        notified.done(None)
-        self._notifications.remove(notified)
+            self.complete_revocation(running.notification)
+        running.done(None)
+        self._running.remove(running)
 
     # Callbacks
 
@@ -246,31 +239,33 @@ class AsyncSession(GroupSession):
         """Return whether to report an assignment, which may be empty, to the application."""
         return super().should_report(resources) or self._revocation_reported
 
-    async def _run(self, notified: _Notification, *, should_report: bool) -> None:
+    async def _run(self, running: _RunningNotification, *, should_report: bool) -> None:
         """Run a callback once; the second task of an interrupted job waits for its end."""
-        if notified.runs is not None:
-            await asyncio.wait([notified.runs])
+        if running.first_task is not None:
+            await asyncio.wait([running.first_task])
             return
-        notified.runs = asyncio.current_task()
-        await self._notify(notified.callback, should_report=should_report)
+        running.first_task = asyncio.current_task()
+        await self._notify(running.notification, should_report=should_report)
 
-    async def _notify(self, callback: Callback, *, should_report: bool) -> None:
+    async def _notify(self, notification: Notification, *, should_report: bool) -> None:
         has_callback = self._traits.reports_on_close or not self.membership.is_leaving
         if not should_report or not has_callback:
             return
         if not (self._traits.reports_full_assignment and self.is_cooperative):
-            await self.adapter.notify(callback)
+            await self.adapter.notify(notification)
             return
         was_reported, self._revocation_reported = (
             self._revocation_reported,
-            callback.call is not ListenerCall.ASSIGNED,
+            notification.call is not ListenerCall.ASSIGNED,
         )
         if self._revocation_reported:
-            await self.adapter.notify(callback)
+            await self.adapter.notify(notification)
             return
         if not was_reported:
-            await self.adapter.notify(Callback(ListenerCall.REVOKED, ()))
-        await self.adapter.notify(Callback(ListenerCall.ASSIGNED, self.subscription_state.active()))
+            await self.adapter.notify(Notification(ListenerCall.REVOKED, ()))
+        await self.adapter.notify(
+            Notification(ListenerCall.ASSIGNED, self.subscription_state.active())
+        )
 
     # On the member thread: see holdfast.members.runtime.member_thread.RebalanceHandler
 
@@ -278,8 +273,7 @@ class AsyncSession(GroupSession):
         self, resources: tuple[Resource, ...], drained: Callable[[], None]
     ) -> None:
         """Stop delivery of ``resources``; call ``drained`` once they are processed."""
-        drain = _Drain(resources=frozenset(resources), drained=drained)
-        if not self._later(partial(self._mark_pending_revocation, drain)):
+        if not self._later(partial(self._mark_pending_revocation, frozenset(resources), drained)):
             drained()
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
@@ -294,8 +288,8 @@ class AsyncSession(GroupSession):
         done: Callable[[str | None], None],
     ) -> None:
         """Run a callback, with the steps before and after it."""
-        notified = _Notification(callback=Callback(call, resources), done=done)
-        if not self._later(partial(self._call, notified)):
+        running = _RunningNotification(notification=Notification(call, resources), done=done)
+        if not self._later(partial(self._call, running)):
             done(None)
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:

@@ -14,7 +14,7 @@
   comes.
 
 **Strategy.** A commit is a future. Its first attempt is sent by the caller, later ones by the IO
-thread, which also takes the answers. The sending thread holds the lock :attr:`Commits.order`, so
+thread, which also takes the responses. The sending thread holds the lock :attr:`Commits.order`, so
 requests go out in the order in which they were decided; inside it
 :class:`~holdfast.members.session.subscription_state.SubscriptionState` takes its own lock. No
 thread waits inside either lock, and no future is completed there, because its callbacks may be the
@@ -41,7 +41,7 @@ from holdfast.core.machine.states import MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.member_log import MemberSnapshot
+from holdfast.members.runtime.member_status import MemberSnapshot
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
 
@@ -136,7 +136,7 @@ class Commits:
                 commit.done.add_done_callback(self._pending.discard)
                 on_sent = self._send(commit, snapshot)
             on_sent()
-        except BaseException:  # maybe an interruption: then no caller waits for the answer
+        except BaseException:  # maybe an interruption: then no caller waits for the response
             self._pending.discard(commit.done)
             raise
         return commit.done
@@ -167,7 +167,7 @@ class Commits:
         return loss_of(self._subscription_state.mark_raised(partitions), self._subscription_state)
 
     def _send(self, commit: _SentCommit, snapshot: MemberSnapshot) -> Callable[[], None]:
-        """Send a commit; return what takes the answer, to be called outside :attr:`order`."""
+        """Send a commit; return what takes the response, to be called outside :attr:`order`."""
         offsets = {
             tp: at
             for tp, at in commit.offsets.items()
@@ -182,14 +182,14 @@ class Commits:
         who = snapshot.identity
         response = self._runtime.coordinator.commit(offsets, who)
         return lambda: response.add_done_callback(
-            lambda answer: self._on_response(commit, offsets, who, answer)
+            lambda done: self._on_response(commit, offsets, who, done)
         )
 
     def _on_response(
-        self, commit: _SentCommit, offsets: Offsets, who: Identity, answer: Future[int]
+        self, commit: _SentCommit, offsets: Offsets, who: Identity, response: Future[int]
     ) -> None:
-        """Take the answer of one attempt, on the IO thread."""
-        code, error = self._outcome(offsets, answer)
+        """Take the response to one attempt, on the IO thread."""
+        code, error = self._outcome(offsets, response)
         snapshot = self._runtime.member_thread.snapshot
         if code == ErrorCode.FENCED_INSTANCE_ID and who.member_id != snapshot.identity.member_id:
             code = ErrorCode.UNKNOWN_MEMBER_ID  # this process has joined again, with another id
@@ -206,10 +206,10 @@ class Commits:
             pause = self._runtime.coordinator.wait(_RETRY_S)
             pause.add_done_callback(lambda over: self._retry(commit, over.exception()))
 
-    def _outcome(self, offsets: Offsets, answer: Future[int]) -> tuple[int, HoldfastError | None]:
-        """Return the code of an answer, -1 for none, and an error that no retry can fix."""
-        failed = None if answer.cancelled() else answer.exception()
-        code = -1 if answer.cancelled() or failed is not None else answer.result()
+    def _outcome(self, offsets: Offsets, response: Future[int]) -> tuple[int, HoldfastError | None]:
+        """Return the code of a response, -1 for none, and an error that no retry can fix."""
+        failed = None if response.cancelled() else response.exception()
+        code = -1 if response.cancelled() or failed is not None else response.result()
         self._runtime.counters.add("commit" if code == 0 else "commit_failed")
         if code == 0:
             self._subscription_state.committed(offsets)
@@ -255,14 +255,14 @@ class Commits:
             done(0)
             return
 
-        def note(answer: Future[int]) -> None:
-            code, _ = self._outcome(offsets, answer)
+        def take(response: Future[int]) -> None:
+            code, _ = self._outcome(offsets, response)
             if code in MEMBER_OVER:
                 self._subscription_state.record_unreported(offsets)
             self._on_last_commit(offsets, None if code == 0 else not_committed(code))
             done(code)
 
-        response.add_done_callback(note)
+        response.add_done_callback(take)
 
     def wait_for_pending(self, timeout_s: float) -> None:
         """Wait for the pending commits."""
@@ -300,7 +300,7 @@ def loss_of(
 
 
 def not_committed(code: int) -> HoldfastError:
-    """Return the error of a commit that was answered with ``code``, -1 for no answer."""
+    """Return the error of a response with ``code``, -1 for no response."""
     if code < 0:
         return ClientError("the commit was not answered in time: it may be done, or not")
     return RemoteProtocolError(f"the commit was refused: {describe(code)}", error_code=code)

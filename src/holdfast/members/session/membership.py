@@ -28,14 +28,13 @@ from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import RemoteProtocolError, SourceError
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import OwnProcess
-from holdfast.members.runtime.member_log import NAME, NOT_JOINED, MemberSnapshot
+from holdfast.members.runtime.member_status import NAME, NOT_JOINED, MemberSnapshot
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.members.metrics import MemberMetrics
-    from holdfast.members.runtime.member_runtime import MemberRuntime
+    from holdfast.members.runtime.member_runtime import MemberRuntime, TopicPredicate
     from holdfast.members.runtime.member_thread import MemberThread, RebalanceHandler
-    from holdfast.members.runtime.metadata_watch import TopicPredicate
 
 
 _log = logging.getLogger(NAME)

@@ -10,38 +10,96 @@ revocation, its records in flight are not committed. Positions are read on a thr
 which may wait for the client.
 
 **Strategy.** A task that is interrupted by an exception of a signal handler is repeated
-(:mod:`holdfast.members.runtime.application_tasks`): each task may be begun twice.
+(:mod:`holdfast.members.runtime.application_calls`): each task may be begun twice.
 
 References: KIP-429 (callbacks), KIP-62.
 """
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Protocol
 
 from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
-from holdfast.members.runtime.application_tasks import ApplicationTask, ApplicationTasks
-from holdfast.members.session.client_adapter import (
-    NOTHING,
-    Callback,
-    ClientTraits,
-    InFlight,
-    PollClientAdapter,
-)
+from holdfast.members.runtime.application_calls import ApplicationTask, ApplicationTasks
 from holdfast.members.session.commits import OnLastCommit
 from holdfast.members.session.membership import Membership
-from holdfast.members.session.session import CATCH_UP_S, LAST_COMMIT_S, NO_OFFSETS, GroupSession
+from holdfast.members.session.session import (
+    CATCH_UP_S,
+    LAST_COMMIT_S,
+    NO_OFFSETS,
+    ClientAdapter,
+    ClientTraits,
+    GroupSession,
+    Notification,
+)
 
 if TYPE_CHECKING:
     from holdfast.core.machine import actions
 
+NOTHING: tuple[()] = ()
 _PENDING_COMMITS_S = 1.0
 _POLL_S = 0.02
+
+
+class PollClientAdapter(ClientAdapter, Protocol):
+    """Client adapter of a client that works on the thread of the application's calls."""
+
+    def stop_delivery(self, partitions: Collection[Resource]) -> None:
+        """Stop delivery of the lost ``partitions``; called on the member thread."""
+
+    def first_in_flight(self, held: Any) -> Offsets:
+        """Return the first record of each partition in a call's result; from any thread."""
+
+    def notify(self, notification: Notification) -> BaseException | None:
+        """Call the application's callback of a revocation or a loss, if any; return its error."""
+
+    def apply_assignment(
+        self, notification: Notification, *, should_report: bool
+    ) -> BaseException | None:
+        """Begin to fetch what was assigned, and call the callback if it ``should_report``."""
+
+
+class InFlight:
+    """Records in flight: what the last call returned and the application has not processed.
+
+    The next call counts the records as processed. Until then the deadline of a revocation may pass,
+    and the member commits on a thread of its own what is processed: the client's positions, lowered
+    to the records in flight. While the application is inside a call, no other thread can know how
+    far it has come, so nothing is read then, and what was read while a call began is discarded.
+    When a member leaves, records in flight count as processed, with two exceptions: records that a
+    call fetched and did not return, because the close had begun, and records that another living
+    thread polled.
+
+    ``last_result`` is None inside a call, and :data:`NOTHING` after a call without a record. It is
+    the returned object itself: no record is inspected.
+    """
+
+    __slots__ = ("caller", "last_result", "may_be_processed")
+
+    def __init__(self) -> None:
+        self.last_result: Any = NOTHING
+        self.caller = threading.get_ident()  # 0 where calls of one task come from any thread
+        self.may_be_processed = True  # False: the application does not have the result, or holds it
+
+    def begin_call(self) -> None:
+        """Record that this thread begins a call that fetches records."""
+        self.last_result, self.caller = None, threading.get_ident()
+        self.may_be_processed = True
+
+    def may_be_processed_here(self) -> bool:
+        """Return whether a member that leaves on this thread may count the records as processed."""
+        is_mine = self.caller in (0, threading.get_ident())
+        return self.may_be_processed and (is_mine or self.caller not in _alive())
+
+
+def _alive() -> set[int | None]:
+    return {thread.ident for thread in threading.enumerate()}
 
 
 class PollSession(GroupSession):
@@ -142,19 +200,19 @@ class PollSession(GroupSession):
         self.adapter.mark_pending_revocation(resources)
         self._pending_revocation.update(resources)
 
-    def _call(self, callback: Callback) -> BaseException | None:
-        if callback.call is ListenerCall.ASSIGNED:
-            if not callback.was_called:
-                self.begin_terms(callback.resources)
+    def _call(self, notification: Notification) -> BaseException | None:
+        if notification.call is ListenerCall.ASSIGNED:
+            if not notification.was_called:
+                self.begin_terms(notification.resources)
             error = self.adapter.apply_assignment(
-                callback, should_report=self.should_report(callback.resources)
+                notification, should_report=self.should_report(notification.resources)
             )
             self.complete_assignment()
             return error
         self.record_positions()
-        error = self.adapter.notify(callback)
-        self.complete_revocation(callback)
-        self._pending_revocation.difference_update(callback.resources)
+        error = self.adapter.notify(notification)
+        self.complete_revocation(notification)
+        self._pending_revocation.difference_update(notification.resources)
         return error
 
     def _drop(self, resources: Collection[Resource]) -> None:
@@ -199,10 +257,10 @@ class PollSession(GroupSession):
         if call is ListenerCall.REVOKED and (deleted := self._deleted(resources)):
             self.subscription_state.end(deleted, are_deleted=True)
             self.tasks.put(
-                ApplicationTask(partial(self._call, Callback(ListenerCall.LOST, deleted)))
+                ApplicationTask(partial(self._call, Notification(ListenerCall.LOST, deleted)))
             )
             resources = tuple(tp for tp in resources if tp not in deleted)
-        work = partial(self._call, Callback(call, resources))
+        work = partial(self._call, Notification(call, resources))
         if self.adapter.has_callback(call):
             self.tasks.put(ApplicationTask(work, lambda error: done(self.callback_result(error))))
         else:
@@ -233,20 +291,20 @@ class PollSession(GroupSession):
 
     def _commit_while_away(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         try:
-            found = self._processed_offsets(action.resources)
+            processed = self._processed_offsets(action.resources)
         except Exception as error:  # the client's
             if (runtime := self.membership.runtime) is not None:
                 runtime.log.warning("positions could not be read for the last commit: %r", error)
             done(-1)
             return
-        if found is None:  # it is inside a call, which does the task itself
+        if processed is None:  # it is inside a call, which does the task itself
             self.tasks.put(
                 ApplicationTask(
                     self.record_positions, lambda _: self.commits.commit_revoked(action, done)
                 )
             )
             return
-        self.subscription_state.record_at_least(found)
+        self.subscription_state.record_at_least(processed)
         self.commits.commit_revoked(action, done)
 
     def _processed_offsets(self, partitions: Collection[Resource]) -> Offsets | None:
@@ -255,10 +313,10 @@ class PollSession(GroupSession):
         if last_result is None:
             return None
         positions = self.adapter.positions(partitions)
-        found = self.processed(positions, self.adapter.first_in_flight(last_result))
+        processed = self.processed(positions, self.adapter.first_in_flight(last_result))
         if self.in_flight.last_result is not last_result:
             return None
-        return {tp: at for tp, at in found.items() if tp in set(partitions)}
+        return {tp: at for tp, at in processed.items() if tp in set(partitions)}
 
     def end(self) -> None:
         """Stop reading positions."""

@@ -1,11 +1,15 @@
 """The session of one member: what every member does, whatever client fetches for it.
 
+A session decides; the client's adapter executes. An adapter never holds back, starts, drops or runs
+a callback by itself. Unless a method says otherwise, it is called where the client works: on the
+thread of the application's calls, or on its event loop.
+
 **Rules.**
 - A session is one membership, from ``subscribe`` to the end. The member joins in the background,
   and the application waits for no broker: connections open on a thread of their own.
 - The machine orders the steps of a revocation: pending, drained, callback, commit. Fetching stops
   with the callback, so the commit is of the last positions. A partition is started by
-  :meth:`PollClientAdapter.apply_assignment`, in a term that begins before its callback.
+  the adapter (``apply_assignment``), in a term that begins before its callback.
 - All commits go through :mod:`holdfast.members.session.commits`;
   :mod:`holdfast.members.session.subscription_state` says what may be committed.
 
@@ -27,14 +31,17 @@ References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, "join group in
 from __future__ import annotations
 
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
 
+from holdfast.cluster.connections import ends_member
 from holdfast.cluster.signal_safe import SignalSafeFuture
 from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.session.client_adapter import Callback, ClientAdapter, ClientTraits
+from holdfast.members.runtime.application_calls import Once
 from holdfast.members.session.commits import CommitOrigin, Commits, OnLastCommit, loss_of
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
@@ -46,6 +53,57 @@ LAST_COMMIT_S = 2.0
 NO_OFFSETS: Offsets = {}
 _AFTER_HEARTBEAT_S = 0.1  # a commit follows a heartbeat if it is sent within that time
 _POLLED_EVERY_S = 0.1
+_RETRY_S, _MOST_RETRY_S = 0.05, 1.0
+_Start = TypeVar("_Start")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClientTraits:
+    """What programs of a client expect of its member; ``docs/clients.md`` has a row for each."""
+
+    # ``on_partitions_assigned`` comes in every round, also if a cooperative one changes nothing.
+    reports_empty_changes: bool
+    # An error of a revocation's callback prevents the revocation's commit.
+    error_stops_commit: bool
+    reports_on_close: bool = True  # callbacks come also when the application itself leaves
+    # The listener was written for eager rebalances. In a cooperative round that changes anything it
+    # is called with a revocation, maybe of nothing, and then with the whole assignment.
+    reports_full_assignment: bool = False
+    # Revoked partitions of a deleted topic are lost: no member can commit them.
+    deleted_are_lost: bool = False
+
+
+class Notification(Once):
+    """Notifies the application of one step of a rebalance: calls its callback, once."""
+
+    def __init__(self, call: ListenerCall, resources: Collection[Resource]):
+        super().__init__()
+        self.call = call
+        self.resources = frozenset(resources)
+
+    def in_order(self) -> list[Resource]:
+        """Return the partitions of the step, sorted."""
+        return sorted(self.resources)
+
+
+class ClientAdapter(Protocol):
+    """What every client does for its session."""
+
+    def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
+        """Stop delivery of ``partitions``; their positions can still be read."""
+
+    def stop_fetching(self, partitions: Collection[Resource]) -> None:
+        """Stop fetching ``partitions``, and forget them."""
+
+    def positions(self, partitions: Collection[Resource]) -> Offsets:
+        """Return the positions after delivered records; a partition may have none."""
+
+    def has_callback(self, call: ListenerCall) -> bool:
+        """Whether the application has a callback for ``call``.
+
+        An application without a callback for losses gets a loss as a revocation. Safe
+        from any thread.
+        """
 
 
 class GroupSession:
@@ -126,14 +184,14 @@ class GroupSession:
         """Record that the callback of the assignment has ended."""
         self._begins, self._has_reported = frozenset(), True
 
-    def complete_revocation(self, callback: Callback) -> None:
+    def complete_revocation(self, notification: Notification) -> None:
         """Drop the partitions of a revocation or a loss, whose callback has ended."""
-        if callback.call is ListenerCall.LOST:
+        if notification.call is ListenerCall.LOST:
             is_reported = self.adapter.has_callback(ListenerCall.LOST)
-            self.subscription_state.record_callback(callback.resources, was_called=is_reported)
+            self.subscription_state.record_callback(notification.resources, was_called=is_reported)
         self.record_positions()
-        self.adapter.stop_fetching(callback.resources)
-        self.subscription_state.end(callback.resources)
+        self.adapter.stop_fetching(notification.resources)
+        self.subscription_state.end(notification.resources)
 
     def callback_result(self, error: BaseException | None) -> str | None:
         """Return the outcome of a callback for the machine: an error text, or None."""
@@ -197,7 +255,7 @@ class GroupSession:
     def commit_before_leaving(self, timeout_s: float) -> SignalSafeFuture[None] | None:
         """Commit before leaving, which abandons the current round.
 
-        The coordinator may have ended that round, with its answer on the way. The commit of the
+        The coordinator may have ended that round, with its response on the way. The commit of the
         revocation would then be too late for the old generation, and this member would never know
         the new one.
         """
@@ -224,3 +282,80 @@ class GroupSession:
     def is_orphaned(self) -> bool:
         """Return False: a forgotten consumer closes its membership itself."""
         return False
+
+
+class StartOffsetsRequest(Generic[_Start]):
+    """The request for start offsets, which is repeated until a broker answers.
+
+    One request is open at a time. Without a response it is repeated after an interval, each one
+    longer than the one before. The response to a request from before a change of the assignment is
+    discarded: another member may have read and committed since. Whether a later request could be
+    answered at all is one decision for every client
+    (:func:`~holdfast.cluster.connections.ends_member`). A response may lack partitions, which are
+    requested again.
+
+    References: KIP-447; Kafka's ConsumerCoordinator, ``initWithCommittedOffsetsIfNeeded``.
+    """
+
+    def __init__(
+        self, request: Callable[[Collection[Resource]], Future[dict[Resource, _Start]] | None]
+    ):
+        self._request = request  # returns None before the member is connected
+        self.requested_at = 0.0  # when the open request was sent, by the monotonic clock
+        self.reset()
+
+    def reset(self) -> None:
+        """Discard open requests: the assignment has changed."""
+        self._pending: Future[dict[Resource, _Start]] | None = None
+        self._request_at, self._pause_s = 0.0, _RETRY_S
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether a request is open whose response was not taken."""
+        return self._pending is not None
+
+    def response(
+        self, partitions: Collection[Resource], wait_s: float | None
+    ) -> Mapping[Resource, _Start]:
+        """Return start offsets known within ``wait_s``; None waits for ever.
+
+        The response stays until :meth:`take`, so an interrupted caller gets the same one again. If
+        no broker will ever answer, it is an error.
+        """
+        if self._pending is None and partitions and self._is_time(wait_s):
+            self.requested_at = time.monotonic()
+            self._pending = self._request(partitions)
+        if self._pending is None:
+            return {}
+        try:
+            start_offsets = self._pending.result(wait_s)
+        except TimeoutError:
+            return {}
+        except Exception as error:
+            self._retry()
+            if ends_member(error):
+                raise
+            return {}
+        if not start_offsets:
+            self._retry()
+        return start_offsets
+
+    def _is_time(self, wait_s: float | None) -> bool:
+        """Wait for the next request's time, at most ``wait_s``; return whether it has come."""
+        left_s = max(0.0, self._request_at - time.monotonic())
+        waited_s = left_s if wait_s is None else min(left_s, wait_s)
+        if waited_s > 0.0:
+            time.sleep(waited_s)
+        return waited_s >= left_s
+
+    def take(self, response: Mapping[Resource, _Start], partitions: Collection[Resource]) -> None:
+        """Mark a response as used; partitions that it lacks are requested again."""
+        if response and response.keys() >= set(partitions):
+            self._pending = None
+        elif response:
+            self._retry()
+
+    def _retry(self) -> None:
+        self._pending = None
+        self._request_at = time.monotonic() + self._pause_s
+        self._pause_s = min(2 * self._pause_s, _MOST_RETRY_S)

@@ -1,4 +1,7 @@
-"""Positions and commits of each partition, by terms of ownership.
+"""The subscription state of a member: positions and commits of each partition, by terms.
+
+As in Kafka's clients, the subscription state has what a member knows of its assigned partitions.
+The topics to which it subscribes are in :mod:`holdfast.members.session.membership`.
 
 **Rules.** What was delivered in a term of a partition is committed in that term only
 (:mod:`holdfast.core.machine.member.holdings`). An offset that the application names itself carries
@@ -203,12 +206,12 @@ class SubscriptionState:
     def to_commit(self, terms: Mapping[Resource, int]) -> dict[Resource, OffsetToCommit]:
         """Return the offsets processed and not committed in ``terms``."""
         with self._lock:
-            found = {}
+            offsets = {}
             for tp, number in terms.items():
                 term = self._terms.get(tp)
                 if term is not None and term.number == number and (at := term.to_commit()):
-                    found[tp] = at
-            return found
+                    offsets[tp] = at
+            return offsets
 
     def revoked_offsets(self, partitions: Iterable[Resource]) -> dict[Resource, OffsetToCommit]:
         """Return the offsets processed and not committed of partitions that are revoked."""
@@ -235,14 +238,14 @@ class SubscriptionState:
         ``on_partitions_assigned`` runs.
         """
         with self._lock:
-            found = {
+            refused = {
                 tp for tp in self._unsettled.intersection(offsets) if self._losses[tp].is_in_flight
             }
             for tp, at in offsets.items():
                 term = self._terms.get(tp)
                 if term is not None and term.refuses(at.offset, terms.get(tp), begins=tp in begins):
-                    found.add(tp)
-            return found
+                    refused.add(tp)
+            return refused
 
     # Losses
 
@@ -267,8 +270,8 @@ class SubscriptionState:
                 if at is not None and at.offset != term.lowest_committable:
                     loss.is_unreported, loss.is_raised = True, False
                 if term.is_active:
-                    noted = None if term.processed is None else term.processed.offset
-                    nothing_new = {term.lowest_committable, term.committed, noted}
+                    processed = None if term.processed is None else term.processed.offset
+                    nothing_new = {term.lowest_committable, term.committed, processed}
                     self._unrecorded[tp] = nothing_new
                 term.is_active, term.processed, term.start, term.furthest = False, None, None, -1
 
@@ -324,10 +327,10 @@ class SubscriptionState:
             wanted = (
                 self._unsettled if partitions is None else self._unsettled.intersection(partitions)
             )
-            found = {tp for tp in wanted if self._losses[tp].is_unreported}
-            for tp in found:
+            unreported = {tp for tp in wanted if self._losses[tp].is_unreported}
+            for tp in unreported:
                 self._losses[tp].is_raised = True
-            return found
+            return unreported
 
     def drain_unreported(self) -> set[Resource]:
         """Return lost partitions that no callback will report, and mark them as reported."""
@@ -335,10 +338,12 @@ class SubscriptionState:
             return set()
         with self._lock:
             known = {tp: self._losses[tp] for tp in self._unsettled}
-            found = {tp for tp, loss in known.items() if loss.is_unreported and not loss.notified}
-            for tp in found:
+            unreported = {
+                tp for tp, loss in known.items() if loss.is_unreported and not loss.notified
+            }
+            for tp in unreported:
                 self._losses[tp].is_unreported = False
-            return found
+            return unreported
 
     def were_revoked(self, partitions: Iterable[Resource]) -> bool:
         """Return whether all ``partitions`` were revoked, and membership continued."""

@@ -33,8 +33,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from holdfast.core.assignors.optimal.flow_graph import Graph, LazyRows
-from holdfast.core.assignors.optimal.flow_levels import Levels, Units
+from holdfast.core.assignors.optimal.flow_graph import Graph, LazyRows, Levels, Units
 from holdfast.core.model.columns import I64, row_sizes
 
 LARGE = 1 << 62

@@ -32,9 +32,9 @@ from heapq import heapify, heappop, heappush
 
 import numpy as np
 
-from holdfast.core.assignors.subscribers import Subscribers, subscribers_by_topic
 from holdfast.core.model.columns import F64, I32, I64, NO_OWNER, Mask
 from holdfast.core.model.group import Group
+from holdfast.core.model.reported import Subscribers
 
 Members = int | slice | I64
 """One member, a slice of all, or a column of some."""
@@ -86,7 +86,7 @@ class Levelling:
         self.weight = weight
         self.slack = slack
         self.movable = movable
-        self.readers: Subscribers = subscribers_by_topic(group, group.assignment_order)
+        self.readers = group.subscriptions.by_topic(group.assignment_order, group.topics.n_topics)
         self.count = np.bincount(owner[owner != NO_OWNER], minlength=group.n_members)
         by_owner = np.argsort(owner, kind="stable")
         ends = np.searchsorted(owner[by_owner], np.arange(-1, group.n_members), side="right")
@@ -292,7 +292,7 @@ def assign_greedily(group: Group, owner: I32, lags: I64, weight: F64) -> Loads:
     References: KIP-54, "The Algorithm", step 2; KAFKA-5337.
     """
     loads = Loads.of(owner, lags, weight)
-    readers = subscribers_by_topic(group, group.assignment_order)
+    readers = group.subscriptions.by_topic(group.assignment_order, group.topics.n_topics)
     free = (owner == NO_OWNER) & group.has_subscriber[group.topics.topic_of]
     for pool in pools(group, readers):
         tps = _free_by_lag(group, free, pool, lags)

@@ -19,8 +19,14 @@ import numpy.typing as npt
 
 from holdfast.core.assignors.certificate import rack_weight_of
 from holdfast.core.assignors.claims import Claims
-from holdfast.core.assignors.optimal.flow_graph import NO_SOURCE, Graph, LazyRows
-from holdfast.core.assignors.optimal.flow_levels import Filling, balance, free_units
+from holdfast.core.assignors.optimal.flow_graph import (
+    NO_SOURCE,
+    Filling,
+    Graph,
+    LazyRows,
+    balance,
+    free_units,
+)
 from holdfast.core.assignors.optimal.flow_moves import cheapest
 from holdfast.core.assignors.optimal.sticky_equal import Part, Prices, balance_equal, fill_slots
 from holdfast.core.assignors.optimal.sticky_spread import spread
@@ -173,8 +179,8 @@ def _deal(slots_of: I64) -> I64:
 # price for all members proves it. With racks this proves nothing, and the flow is solved.
 #
 # Unclaimed partitions go to the lowest hubs, sources with few hubs first, as at the start of
-# ``flow_levels``. A hub that is still too low is fed along chains of unclaimed partitions. Then
-# everything is checked in columns. Most rounds of a large group end here.
+# ``flow_graph.balance``. A hub that is still too low is fed along chains of unclaimed partitions.
+# Then everything is checked in columns. Most rounds of a large group end here.
 #
 # References: KIP-54, "Guarantees".
 

@@ -38,12 +38,12 @@ from holdfast.core.machine.events import (
     SyncAnswered,
 )
 from holdfast.core.machine.states import GROUP_TRANSITIONS, GroupState
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, batch_bytes
-from holdfast.core.wire.one.reasons import INT16, INT32, INT64
+from holdfast.core.wire.one.reader import INT16, INT32, INT64
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
 

@@ -51,14 +51,16 @@ from holdfast.core.machine.leader.assignor_protocol import (
     ReceivedAssignment,
 )
 from holdfast.core.machine.policy import Policy
-from holdfast.core.model.designs import NAMES
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import DESIGN_NAMES, INT32_MAX
 from holdfast.core.model.partitions import grouped, resources_of
 from holdfast.core.wire.layouts.consumer_protocol import (
     AssignmentMessage,
+    StickyUserData,
     Subscription,
     decode_assignment,
     encode_assignment,
+    encode_cooperative_user_data,
+    encode_sticky_user_data,
     encode_subscription,
 )
 from holdfast.core.wire.layouts.container import (
@@ -71,11 +73,6 @@ from holdfast.core.wire.layouts.container import (
     encode_member_subscription,
 )
 from holdfast.core.wire.layouts.state_shard import holds_times
-from holdfast.core.wire.layouts.sticky_user_data import (
-    StickyUserData,
-    encode_cooperative_user_data,
-    encode_sticky_user_data,
-)
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -167,7 +164,7 @@ def led_round(request: ComputeAssignment, done: AssignmentComputed) -> LedRound:
 
     before = just_before(request)
     settled = before is not None and before.settled and _same_members(before, request.members)
-    if not settled and done.failure is None and request.protocol_name in NAMES.values():
+    if not settled and done.failure is None and request.protocol_name in DESIGN_NAMES.values():
         settled = any(_is_at_rest(data) for _, data in done.assignments)
     return LedRound(
         settled=settled,
@@ -326,7 +323,7 @@ def _nothing() -> None:
 
 def why_no_target(policy: Policy) -> str | None:
     """Return why a policy's assignor cannot compute its design's targets; None if it can."""
-    info, design = find(policy.assignor), NAMES[policy.design]
+    info, design = find(policy.assignor), DESIGN_NAMES[policy.design]
     if info.uses_lags and not info.uses_claims:
         return (
             f"under {design}, {info.name} would move partitions in every round, because lags are "
@@ -359,7 +356,7 @@ class DesignAssignor:
     @property
     def name(self) -> str:
         """Name of the protocol; groups of different designs do not mix."""
-        return NAMES[self.policy.design]
+        return DESIGN_NAMES[self.policy.design]
 
     def subscribe(self, view: MemberView) -> bytes:
         """Return topics and claims, the nonce, and the member's state shard as received."""

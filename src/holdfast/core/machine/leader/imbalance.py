@@ -36,9 +36,8 @@ import numpy as np
 from holdfast.core.machine.leader.successors import short_wait_ms
 from holdfast.core.machine.policy import TOLERANCE_MS, Policy, PolicyInfo
 from holdfast.core.model.columns import I32, I64, Mask
-from holdfast.core.model.designs import Design
+from holdfast.core.model.constants import INT32_MAX, Design
 from holdfast.core.model.group import Group
-from holdfast.core.model.limits import INT32_MAX
 from holdfast.core.wire.layouts.state_shard import MemberEntry
 from holdfast.errors import PlanError
 

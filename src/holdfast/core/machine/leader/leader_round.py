@@ -40,14 +40,13 @@ from holdfast.core.model.group import Group
 from holdfast.core.model.lag import MAX_LAG, lag_column, lag_column_of
 from holdfast.core.model.topics import Topics
 from holdfast.core.wire.layouts.container import rejoin_data
-from holdfast.core.wire.layouts.trimmed_subscription import trim_subscription
 from holdfast.core.wire.many.member_messages import (
     ReadMembers,
     decode_subscriptions,
     encode_assignments,
 )
 from holdfast.core.wire.many.name_table import NameTable
-from holdfast.core.wire.many.topic_blocks import named_topics
+from holdfast.core.wire.many.subscription_bytes import named_topics, trim_subscription
 
 Member = tuple[str, str | None, bytes]
 

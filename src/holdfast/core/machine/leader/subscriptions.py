@@ -43,7 +43,7 @@ from functools import lru_cache
 from hashlib import blake2b
 
 from holdfast.core.machine.events import JoinedMember
-from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.constants import NO_GENERATION
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts.consumer_protocol import decode_subscription
 from holdfast.core.wire.layouts.container import (

@@ -46,8 +46,7 @@ from holdfast.core.machine.actions import (
 from holdfast.core.machine.codes import ErrorCode, commits_again, describe
 from holdfast.core.machine.events import CommitAnswered, Drained, ListenerReturned
 from holdfast.core.machine.shared_values import Identity, ListenerCall
-from holdfast.core.model.memoized import memoized
-from holdfast.core.model.partitions import SMALL, Resource
+from holdfast.core.model.partitions import SMALL, Resource, memoized
 
 
 class RevocationStep(StrEnum):

@@ -32,11 +32,11 @@ LeaveGroup over another.
   (KAFKA-9184).
 - A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
   partition counts the assignments were planned, it asks for one rebalance: topics may have grown.
+- A member that leaves before it has an id awaits the id, and leaves with it (KIP-394).
 - A scheduled rebalance is due one delay after its assignment arrived. The next assignment replaces
   it.
-- The application compares ``terms`` before it commits, because the coordinator checks the member
-  and the generation, but not which member has owned a partition since when. Records may be
-  committed only in the term in which they were handed out.
+- The application compares ``terms`` before it commits: the coordinator checks the generation, not
+  the term in which records were handed out, and they may be committed in that term only.
 
 **Strategy.** One function for each event changes a plain record (``member_data``); those for the
 coordinator's responses are in ``responses``. After each event ``_advance`` takes the steps that are
@@ -424,13 +424,17 @@ def _advance_leave(member: MemberData) -> Actions:
     assert member.leaving is not None
     if member.holdings.owned:
         return revoke(member, member.holdings.owned)
-    member.join_request = NO_REQUEST
-    is_kept = member.options.instance_id is not None and member.leaving.process_ends
-    if member.member_id == "" or (is_kept and member.leaving.returns):
-        die(member)
+    is_static = member.options.instance_id is not None
+    awaits_id = member.join_request != NO_REQUEST and member.member_id == "" and not is_static
+    if awaits_id and member.coordinator_known:
+        # The coordinator has reserved an id, or is about to, and completes no round before a member
+        # with this id has joined or left: others would wait for the length of a session (KIP-394).
         return ()
-    if not member.coordinator_known:  # the group notices when the session times out
-        die(member)
+    member.join_request = NO_REQUEST
+    is_kept = is_static and member.leaving.process_ends
+    can_leave = member.member_id != "" and member.coordinator_known
+    if not can_leave or (is_kept and member.leaving.returns):
+        die(member)  # the group notices the end of a session
         return ()
     may_announce = (
         member.rebalance_protocol is RebalanceProtocol.COOPERATIVE

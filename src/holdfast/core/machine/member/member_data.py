@@ -47,7 +47,7 @@ from holdfast.core.machine.leader.assignor_protocol import (
 from holdfast.core.machine.member.holdings import Holdings, ordered
 from holdfast.core.machine.shared_values import Identity
 from holdfast.core.machine.states import ENDED, MemberState
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.container import Leaving
 from holdfast.errors import ConfigError

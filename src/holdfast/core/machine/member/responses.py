@@ -134,15 +134,21 @@ def _begin_generation(member: MemberData, event: JoinAnswered) -> Actions:
 
 
 def _on_late_join(member: MemberData, event: JoinAnswered) -> Actions:
-    """Handle a rebalance that began while the member leaves: it revokes in the new generation.
+    """Handle a rebalance that began, or an id that was given, while the member leaves.
 
-    The member claimed all that it owns when it joined, so no other member has any of it. Under the
-    generation before, its heartbeats and the commit of its revocation would be refused, and its
-    callback would still run when other members take over.
+    The member leaves with the id, and revokes in the new generation. It claimed all that it owns
+    when it joined, so no other member has any of it. Under the generation before, its heartbeats
+    and the commit of its revocation would be refused, and its callback would still run when other
+    members take over.
     """
+    if event.error == ErrorCode.MEMBER_ID_REQUIRED:
+        member.member_id = event.member_id
+        return ()
     if event.error != ErrorCode.NONE:
-        return on_refusal(member, event.error, member.generation)
-    member.generation, member.contact_ms = event.generation, member.now_ms
+        is_new = member.member_id == ""  # then the refusal takes nothing from it
+        return () if is_new else on_refusal(member, event.error, member.generation)
+    member.member_id, member.generation = event.member_id, event.generation
+    member.contact_ms = member.now_ms
     member.holdings.renew(member.identity)
     return ()
 

@@ -47,7 +47,7 @@ from enum import IntEnum
 from itertools import pairwise
 from typing import NamedTuple, NoReturn
 
-from holdfast.core.model.limits import INT32_MAX, NO_GENERATION
+from holdfast.core.model.constants import INT32_MAX, NO_GENERATION
 from holdfast.core.model.partitions import TopicPartitions, sort_partitions
 from holdfast.core.wire.layouts.consumer_protocol import (
     HIGHEST_VERSION,
@@ -59,9 +59,8 @@ from holdfast.core.wire.layouts.consumer_protocol import (
     encode_subscription,
 )
 from holdfast.core.wire.one.reader import TOPIC_PARTITIONS_MIN, Reader
-from holdfast.core.wire.one.reasons import Reason, within
 from holdfast.core.wire.one.writer import Writer
-from holdfast.errors import WireError
+from holdfast.errors import Reason, WireError
 
 SUBSCRIPTION, ASSIGNMENT = "HoldfastClaim", "HoldfastVerdict"
 SUBSCRIPTION_MAGIC, ASSIGNMENT_MAGIC = b"\xf4\xc1", b"\xf4\xd1"
@@ -387,7 +386,7 @@ def _partitions(reader: Reader, count: int) -> Iterator[int]:
             last += reader.uvarint("") + 1
             yield last
     except WireError as error:
-        raise within(f"partitions[{index}]", error) from None
+        raise error.within(f"partitions[{index}]") from None
 
 
 def _write_set(writer: Writer, partitions: tuple[int, ...]) -> None:

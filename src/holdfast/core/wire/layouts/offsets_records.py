@@ -35,9 +35,9 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     schema_layout,
 )
 from holdfast.core.wire.one.reader import Reader, Structs
-from holdfast.core.wire.one.reasons import Reason
 from holdfast.core.wire.one.topic_ids import read_topic_id, topic_id_text
 from holdfast.core.wire.one.writer import Writer
+from holdfast.errors import Reason
 
 ZERO_ID: Final = UUID(int=0)
 RECORD_KEY: Final = "CoordinatorRecordKey"  # where the type of a record is not known yet

@@ -25,9 +25,9 @@ from dataclasses import dataclass
 from typing import Final
 
 from holdfast.core.wire.one.reader import Reader
-from holdfast.core.wire.one.reasons import Reason
 from holdfast.core.wire.one.topic_ids import read_topic_id, topic_id_text
 from holdfast.core.wire.one.writer import Writer
+from holdfast.errors import Reason
 
 SNAPSHOT, UPDATE = 0, 1
 _BATCH_MIN: Final = 20

@@ -51,9 +51,8 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple, NoReturn
 
-from holdfast.core.model.limits import INT32_MAX
-from holdfast.core.model.memoized import memoized
-from holdfast.core.model.partitions import TopicPartitions, sort_partitions
+from holdfast.core.model.constants import INT32_MAX
+from holdfast.core.model.partitions import TopicPartitions, memoized, sort_partitions
 from holdfast.core.wire.one.bits import (
     Bits,
     gamma,
@@ -65,9 +64,8 @@ from holdfast.core.wire.one.bits import (
     uvarint,
 )
 from holdfast.core.wire.one.reader import Reader
-from holdfast.core.wire.one.reasons import Reason
 from holdfast.core.wire.one.writer import Writer
-from holdfast.errors import WireError
+from holdfast.errors import Reason, WireError
 
 STATE_SHARD = "HoldfastStateShard"
 STATE_SHARD_VERSION = 1

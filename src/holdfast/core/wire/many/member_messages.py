@@ -2,15 +2,14 @@
 
 **Rules.** The values are those that
 :func:`holdfast.core.wire.layouts.consumer_protocol.decode_subscription` and
-:func:`holdfast.core.wire.layouts.sticky_user_data.read_claims` give member by member. If a
+:func:`holdfast.core.wire.layouts.consumer_protocol.read_claims` give member by member. If a
 subscription cannot be read, it has no topics, because a leader must not fail on the bytes of one
 member. Every count is checked against the bytes left, so no count makes a column large.
 
 **Strategy.** The blocks of topics in front are read by
-:mod:`~holdfast.core.wire.many.topic_blocks`. The rest is joined into one buffer and read as columns
-over members (:mod:`~holdfast.core.wire.many.name_table`). Where a check fails, or a message is of
-a rare shape, that member alone is read the slow way
-(:class:`OneByOne`).
+:mod:`~holdfast.core.wire.many.subscription_bytes`. The rest is joined into one buffer and read as
+columns over members (:mod:`~holdfast.core.wire.many.name_table`). Where a check fails, or a message
+is of a rare shape, that member alone is read the slow way (:class:`OneByOne`).
 
 The bytes of an assignment are those of
 :func:`holdfast.core.wire.layouts.consumer_protocol.encode_assignment` with topics and partitions
@@ -36,10 +35,11 @@ from holdfast.core.model.reported import ReportedClaims, Subscriptions
 from holdfast.core.model.topics import Topics
 from holdfast.core.wire.layouts.consumer_protocol import (
     HIGHEST_VERSION,
+    StickyUserData,
     Subscription,
     decode_subscription,
+    read_claims,
 )
-from holdfast.core.wire.layouts.sticky_user_data import StickyUserData, read_claims
 from holdfast.core.wire.many.name_table import (
     NameArrays,
     NameTable,
@@ -50,7 +50,7 @@ from holdfast.core.wire.many.name_table import (
     words_at,
 )
 from holdfast.core.wire.many.ragged import keep_freed_memory
-from holdfast.core.wire.many.topic_blocks import TopicBlocks
+from holdfast.core.wire.many.subscription_bytes import TopicBlocks
 from holdfast.errors import WireError
 
 

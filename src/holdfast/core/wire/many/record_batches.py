@@ -30,8 +30,7 @@ from numpy.typing import NDArray
 from holdfast.core.model.columns import I64, U8, Mask, starts
 from holdfast.core.wire.many.columns import Slices
 from holdfast.core.wire.many.ragged import padded, read_at
-from holdfast.core.wire.one.reasons import Reason
-from holdfast.errors import WireError
+from holdfast.errors import Reason, WireError
 
 SCHEMA: Final = "RecordBatch"
 NO_PRODUCER: Final = -1

@@ -3,7 +3,6 @@
 ===================  ============================================================================
 ``reader``           reads primitive types from bytes, and never beyond their end
 ``writer``           writes them
-``reasons``          why bytes could not be read or a value not written
 ``bits``             fields of single bits, for a state shard
 ``topic_ids``        topic ids as Kafka's tools show them; a group's partition of the offsets topic
 ===================  ============================================================================

@@ -29,7 +29,7 @@ from itertools import pairwise
 from typing import NoReturn
 
 from holdfast.core.wire.one.reader import Reader
-from holdfast.core.wire.one.reasons import Reason
+from holdfast.errors import Reason
 
 _LONGEST_GAMMA = 40
 _LONGEST_UVARINT = 5

@@ -15,6 +15,7 @@ fields).
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice
 from struct import Struct
 from struct import error as StructError  # noqa: N812 - `error` is the name of too many things
@@ -22,23 +23,21 @@ from typing import Any, NoReturn, TypeVar, overload
 from uuid import UUID
 
 from holdfast.core.model.partitions import TopicPartitions
-from holdfast.core.wire.one.reasons import (
-    INT8,
-    INT16,
-    INT16_MAX,
-    INT32,
-    INT64,
-    Reason,
-    int32s_layout,
-    within,
-)
-from holdfast.errors import WireError
+from holdfast.errors import Reason, WireError
 
 T = TypeVar("T")
+INT16_MAX = 0x7FFF
+INT8, INT16, INT32, INT64 = (Struct(f) for f in (">b", ">h", ">i", ">q"))
 STRING_MIN = 2
 """Bytes of the shortest string."""
 TOPIC_PARTITIONS_MIN = 6
 """Bytes of the shortest ``Topic string, Partitions []int32``."""
+
+
+@lru_cache(maxsize=1024)
+def int32s_layout(count: int) -> Struct:
+    """Return the layout of ``count`` int32."""
+    return Struct(f">{count}i")
 
 
 class Reader:
@@ -281,7 +280,7 @@ class Reader:
             for index in range(count):  # noqa: B007 - the index names the failing one
                 fill(self, values)
         except WireError as error:
-            raise within(f"{field}[{index}]", error) from None
+            raise error.within(f"{field}[{index}]") from None
         return Structs(names, values) if count else ()
 
     def count(self, field: str, min_size: int) -> int | None:
@@ -325,7 +324,7 @@ class Reader:
             for _ in range(count):
                 items.append(element(self))  # noqa: PERF401 - the length names the failing one
         except WireError as error:
-            raise within(f"{field}[{len(items)}]", error) from None
+            raise error.within(f"{field}[{len(items)}]") from None
         return tuple(items)
 
     # The two arrays that messages are made of, without a call per element. On failure they are read
@@ -420,7 +419,7 @@ class Reader:
         try:
             value = element(self)
         except WireError as error:
-            raise within(field, error) from None
+            raise error.within(field) from None
         if self.pos != self.end:
             self.fail(Reason.BAD_LENGTH, field, start, f"{self.n_left} bytes too many")
         self.end = outer_end

@@ -17,17 +17,8 @@ from struct import error as StructError  # noqa: N812 - `error` is the name of t
 from typing import NoReturn, TypeVar
 from uuid import UUID
 
-from holdfast.core.wire.one.reasons import (
-    INT8,
-    INT16,
-    INT16_MAX,
-    INT32,
-    INT64,
-    Reason,
-    int32s_layout,
-    within,
-)
-from holdfast.errors import WireError
+from holdfast.core.wire.one.reader import INT8, INT16, INT16_MAX, INT32, INT64, int32s_layout
+from holdfast.errors import Reason, WireError
 
 T = TypeVar("T")
 
@@ -174,7 +165,7 @@ class Writer:
             for index, value in enumerate(values):  # noqa: B007 - the index names the failing one
                 element(self, value)
         except WireError as error:
-            raise within(f"{field}[{index}]", error) from None
+            raise error.within(f"{field}[{index}]") from None
 
     def int32s(self, values: Sequence[int], field: str) -> None:
         """Write an int32 count and that many int32."""
@@ -194,7 +185,7 @@ class Writer:
             try:
                 write(inner)
             except WireError as error:
-                raise within(field, error) from None
+                raise error.within(field) from None
             self.uvarint(tag, "tagged_fields")
             self.uvarint(len(inner._out), field)
             self._out += inner._out

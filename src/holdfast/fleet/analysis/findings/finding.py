@@ -30,10 +30,10 @@ import numpy as np
 
 from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.command_lines import holdfast_line, kafka_line, option
-from holdfast.core.machine.clients import PLANNED
 from holdfast.core.machine.upgrade import Client, has_way
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.names import harmless, visible
+from holdfast.fleet.analysis.group.client_library import PLANNED
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import LagRows
 

@@ -2,7 +2,7 @@
 
 **Rules.** As :mod:`holdfast.fleet.analysis.findings.rules_rebalances`. Only a broker's log states
 why a member left, so a departure is judged by the time from the member's last evidence to it
-(:mod:`holdfast.core.model.poll_interval`):
+(:mod:`holdfast.fleet.analysis.group.client_library`):
 
 - It was *late* if it came one poll interval after that evidence, while no session could have
   ended, or if the broker's log says so.
@@ -29,14 +29,8 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-from holdfast.core.machine.clients import client_of
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.columns import F64, I64, Mask
-from holdfast.core.model.poll_interval import (
-    DEFAULT_MS,
-    near_poll_timeout,
-    says_poll_timeout,
-)
 from holdfast.fleet.analysis.findings.finding import (
     FOLLOW_UP_MS,
     Severity,
@@ -46,6 +40,12 @@ from holdfast.fleet.analysis.findings.finding import (
     rule,
     show_rebalances,
     symptom_of,
+)
+from holdfast.fleet.analysis.group.client_library import (
+    DEFAULT_MS,
+    client_of,
+    near_poll_timeout,
+    says_poll_timeout,
 )
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.presence import Absence

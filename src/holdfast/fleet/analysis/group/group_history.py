@@ -22,9 +22,9 @@ import pyarrow.compute as pc
 from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.core.kinds import CLASSIC, GroupKind, GroupType, kind_of
-from holdfast.core.machine.clients import clients_of
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.columns import I32, I64, Mask, distinct
+from holdfast.fleet.analysis.group.client_library import clients_of
 from holdfast.fleet.analysis.group.identity import Identities, read_identities
 from holdfast.fleet.analysis.group.lag import NEVER, LagRows
 from holdfast.fleet.analysis.group.live import LiveGroup

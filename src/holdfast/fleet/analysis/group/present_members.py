@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from holdfast.core.machine.clients import client_of
+from holdfast.fleet.analysis.group.client_library import client_of
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import NEVER, lag_sums
 

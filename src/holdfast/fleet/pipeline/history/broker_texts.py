@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from holdfast.core.model.poll_interval import says_poll_timeout
+from holdfast.fleet.analysis.group.client_library import says_poll_timeout
 
 MEMBERS: Final = """
 -            [Group {g}] Static member {m} with instance id {} temporarily left the consumer group

@@ -14,8 +14,7 @@ session_timeout     the last evidence of each of them is a commit, a session to 
                     ``AFTER_SESSION_MS`` before the record, and less than its rebalance timeout:
                     clients leave, and brokers remove a member, when it is that late
 poll_timeout        the last evidence of each of them is about its rebalance timeout before the
-                    record (:mod:`holdfast.core.model.poll_interval`), and no session could have
-                    ended then
+                    record (:func:`near_poll_timeout`), and no session could have ended then
 leave_or_timeout    anything else
 ==================  ==============================================================================
 
@@ -42,7 +41,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.kinds import GroupType
 from holdfast.core.model.columns import F64, I64, Mask
-from holdfast.core.model.poll_interval import near_poll_timeout
+from holdfast.fleet.analysis.group.client_library import near_poll_timeout
 from holdfast.fleet.columnar import floats, gather, ints, replaced, row_starts
 from holdfast.fleet.pipeline.history.movements import Events
 from holdfast.fleet.pipeline.history.ownership_gaps import (

@@ -33,12 +33,19 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I32, I64, Mask
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.wire.layouts.record_size import batch_bytes
 from holdfast.core.wire.many.columns import Column, Columns, Items, Numbers, Text, take
-from holdfast.core.wire.many.offsets_batch import BadRows, Binary, Chunk, Family, decode_batch
-from holdfast.core.wire.one.reasons import REASONS, Reason
+from holdfast.core.wire.many.offsets_batch import (
+    REASONS,
+    BadRows,
+    Binary,
+    Chunk,
+    Family,
+    decode_batch,
+)
 from holdfast.core.wire.one.topic_ids import TEXT_LENGTH
+from holdfast.errors import Reason
 from holdfast.fleet.columnar import Arrays
 from holdfast.fleet.tables.columns.holdable import holdable_times
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, filled_batch

@@ -32,7 +32,7 @@ from holdfast.core.kinds import (
     kind_of,
 )
 from holdfast.core.model.columns import I64, Mask, row_of
-from holdfast.core.model.designs import NAMES, Design
+from holdfast.core.model.constants import DESIGN_NAMES, Design
 from holdfast.core.wire.layouts.container import (
     LEAVING_BITS,
     LOCATION_BYTES,
@@ -42,10 +42,14 @@ from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
     decode_member_subscription,
 )
-from holdfast.core.wire.layouts.streams_user_data import NEVER_MS
+from holdfast.core.wire.layouts.other_protocols import NEVER_MS
 from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
-from holdfast.core.wire.many.offsets_batch import Family
-from holdfast.core.wire.many.offsets_embedded import Messages, read_assignments, read_subscriptions
+from holdfast.core.wire.many.offsets_batch import (
+    Family,
+    Messages,
+    read_assignments,
+    read_subscriptions,
+)
 from holdfast.errors import WireError
 from holdfast.fleet.columnar import (
     Arrays,
@@ -70,7 +74,7 @@ from holdfast.fleet.pipeline.ingest.generations import (
 from holdfast.fleet.tables.columns.holdable import CONNECTOR
 from holdfast.fleet.tables.columns.schemas import filled_table
 
-DEFERRING = (NAMES[Design.DEFERRED], NAMES[Design.INCREMENTAL])
+DEFERRING = (DESIGN_NAMES[Design.DEFERRED], DESIGN_NAMES[Design.INCREMENTAL])
 """Protocols whose assignments contain the time of the next round."""
 
 

@@ -38,8 +38,8 @@ from holdfast.fleet.pipeline.replay.trace import (
 )
 from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.sim.clock import Costs
 from holdfast.sim.kip848 import Group848, SimulatedConsumer
-from holdfast.sim.world.costs import Costs
 
 
 class World848(Group848):

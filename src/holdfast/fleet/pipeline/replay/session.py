@@ -18,7 +18,7 @@ from typing import Any, assert_never
 
 from holdfast.core.machine.policy import find_policy
 from holdfast.core.machine.upgrade import Client
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS
@@ -31,9 +31,9 @@ from holdfast.fleet.pipeline.replay.trace import (
     TraceEvent,
     supported_assignors,
 )
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.process import all_quiescent
-from holdfast.sim.world.world import World, WorldOptions
+from holdfast.sim.clock import Costs
+from holdfast.sim.process import all_quiescent
+from holdfast.sim.world import World, WorldOptions
 
 SETTLE_MS = 3_600_000
 QUIET_MS = 4_000

@@ -15,7 +15,7 @@ from holdfast.core.assignors.registry import ASSIGNORS, for_protocol
 from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.policy import DEFAULTS, POLICIES, Policy, find_policy, policy_of_protocol
 from holdfast.core.machine.supported_protocols import assignors_for
-from holdfast.core.model.limits import INT32_MAX
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.errors import ConfigError
 from holdfast.sim import BASELINES
 

@@ -43,8 +43,8 @@ from statistics import median, mode
 from typing import Any, Final
 
 from holdfast.core.kinds import GroupKind, GroupType
-from holdfast.core.machine.clients import clients_of
-from holdfast.core.model.limits import believed_size
+from holdfast.core.model.constants import believed_size
+from holdfast.fleet.analysis.group.client_library import clients_of
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on
 from holdfast.fleet.pipeline.ingest.generations import STABLE
 from holdfast.fleet.pipeline.replay.rows import (
@@ -398,7 +398,7 @@ def _runs(rows: Sequence[RecordedGeneration]) -> Iterator[list[int]]:
 def _sizes(rows: GroupRows, topics: Mapping[str, int]) -> dict[str, int]:
     """Return the final partitions of each topic: from the cluster, or by the highest number seen.
 
-    :func:`holdfast.core.model.limits.believed_size` bounds each number, which alone decides
+    :func:`holdfast.core.model.constants.believed_size` bounds each number, which alone decides
     nothing.
     """
     seen: dict[str, set[int]] = {}

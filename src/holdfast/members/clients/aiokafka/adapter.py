@@ -11,7 +11,7 @@ committed. A dropped partition is never delivered again, however late a fetch of
 
 **Strategy.** aiokafka makes a new assignment at every change, and its fetcher then drops every
 record and every request. :class:`MutableAssignment` is changed instead, and the fetcher reads it
-again. A dropped partition leaves a state without a position for the fetcher, so a late answer is
+again. A dropped partition leaves a state without a position for the fetcher, so a late response is
 dropped. This module uses private parts of aiokafka, so only the versions of
 :mod:`holdfast.cluster.versions` are accepted.
 
@@ -44,7 +44,7 @@ from aiokafka.structs import OffsetAndMetadata, TopicPartition
 from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.members.session.async_session import AsyncSession
-from holdfast.members.session.client_adapter import Callback
+from holdfast.members.session.session import Notification
 from holdfast.members.session.subscription_state import SubscriptionState
 
 log = logging.getLogger(__name__)
@@ -84,13 +84,13 @@ class AiokafkaAdapter:
     def positions(self, partitions: Collection[Resource]) -> Offsets:
         if self._assignment is None:
             return {}
-        found = {}
+        positions = {}
         for tp in partitions:
             if self._assignment.keeps(TopicPartition(*tp)):
                 state = self._assignment.state_value(TopicPartition(*tp))
                 if state.has_valid_position:
-                    found[tp] = OffsetToCommit(state.position)
-        return found
+                    positions[tp] = OffsetToCommit(state.position)
+        return positions
 
     # Changes
 
@@ -136,25 +136,25 @@ class AiokafkaAdapter:
     def has_callback(self, call: ListenerCall) -> bool:
         return self._subscription.listener is not None
 
-    async def notify(self, callback: Callback) -> None:
+    async def notify(self, notification: Notification) -> None:
         """Run a callback of the application, if it has one; its error is not raised."""
-        await self.call_listener(callback)
-        if callback.call is ListenerCall.REVOKED:
+        await self.call_listener(notification)
+        if notification.call is ListenerCall.REVOKED:
             await self._coordinator.find_new_topics()
 
-    async def call_listener(self, callback: Callback) -> None:
+    async def call_listener(self, notification: Notification) -> None:
         """Call one method of the application's listener."""
-        listener, name = self._subscription.listener, f"on_partitions_{callback.call.value}"
-        if callback.call is ListenerCall.LOST and not hasattr(listener, name):
+        listener, name = self._subscription.listener, f"on_partitions_{notification.call.value}"
+        if notification.call is ListenerCall.LOST and not hasattr(listener, name):
             name = "on_partitions_revoked"
         if (method := getattr(listener, name, None)) is None:
             return
         running = RunningCallback(self, asyncio.current_task())
         before = _running.set(running)
         try:
-            answer = method(set(_to_client_partitions(callback.resources)))
-            if inspect.isawaitable(answer):
-                await answer
+            result = method(set(_to_client_partitions(notification.resources)))
+            if inspect.isawaitable(result):
+                await result
         except Exception:
             log.exception("the listener's %s failed", name)
         finally:
@@ -163,8 +163,12 @@ class AiokafkaAdapter:
 
     def running(self) -> RunningCallback | None:
         """Return the callback of this consumer that made this call, itself or by another task."""
-        found = _running.get()
-        return found if found is not None and found.adapter is self and not found.is_over else None
+        callback = _running.get()
+        return (
+            callback
+            if callback is not None and callback.adapter is self and not callback.is_over
+            else None
+        )
 
 
 class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no types
@@ -211,7 +215,7 @@ class MutableAssignment(Assignment):  # type: ignore[misc]
         self.add(list(partitions), subscription_state)
 
     def state_value(self, tp: TopicPartition) -> Any:
-        """Return the state of a partition, or of a dropped one, for a late answer."""
+        """Return the state of a partition, or of a dropped one, for a late response."""
         return self._tp_state.get(tp) or self._gone.get(tp)
 
     def keeps(self, tp: TopicPartition) -> bool:
@@ -389,8 +393,8 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         """
         while True:
             await super().wait_for_assignment()
-            found = getattr(self.subscription, "assignment", None)
-            if found is not None and found.active:
+            assignment = getattr(self.subscription, "assignment", None)
+            if assignment is not None and assignment.active:
                 return
 
     def _wake_fetcher(self) -> None:

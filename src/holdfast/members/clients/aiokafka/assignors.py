@@ -49,13 +49,13 @@ from holdfast.core.machine.leader.assignor_protocol import (
     ReceivedAssignment,
 )
 from holdfast.core.machine.supported_protocols import AssignorSpec
-from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.constants import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.consumer_protocol import Subscription, encode_subscription
 from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients.client_assignor import ClientAssignor, partition_counts
 from holdfast.members.config.own_assignors import check_group, make_assignor, resolve
-from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
+from holdfast.members.runtime.leader_planner import LAG_TIMEOUT_MS, LagSource
 
 __all__ = ["AiokafkaAssignor", "Range", "RoundRobin", "Sticky", "assignor"]
 
@@ -92,7 +92,7 @@ class AiokafkaAssignor(ClientAssignor, AbstractPartitionAssignor):  # type: igno
         name: Named | Assignor,
         *,
         lags: LagSource | None = None,
-        lag_timeout_ms: int = TIMEOUT_MS,
+        lag_timeout_ms: int = LAG_TIMEOUT_MS,
         **options: Any,
     ):
         super().__init__(_eager(resolve(name), options), lags, lag_timeout_ms)
@@ -204,10 +204,10 @@ class ForeignAssignor:
 
     def read(self, assignment: bytes) -> ReceivedAssignment:
         """Read an assignment, and pass it to aiokafka's assignor."""
-        found = ConsumerProtocol.ASSIGNMENT.decode(assignment)
-        self._theirs.on_assignment(found)
+        decoded = ConsumerProtocol.ASSIGNMENT.decode(assignment)
+        self._theirs.on_assignment(decoded)
         return ReceivedAssignment(
-            assigned=frozenset((tp.topic, tp.partition) for tp in found.partitions())
+            assigned=frozenset((tp.topic, tp.partition) for tp in decoded.partitions())
         )
 
     def lead(self, leader_round: LeaderRound) -> dict[str, bytes]:
@@ -240,5 +240,5 @@ class _Counted:
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         if topic in self._counts:
             return set(range(self._counts[topic]))
-        found: set[int] | None = self._cluster.partitions_for_topic(topic)
-        return found
+        partitions: set[int] | None = self._cluster.partitions_for_topic(topic)
+        return partitions

@@ -97,8 +97,8 @@ def _login(options: Mapping[str, Any], loop: asyncio.AbstractEventLoop) -> dict[
         return {"sasl.mechanism": mechanism, "holdfast.oauth.token.provider": provider.provide}
 
     def token() -> Token:
-        found = asyncio.run_coroutine_threadsafe(provider.token(), loop).result(timeout_s)
-        return replace(token_of(str(found)), extensions=dict(provider.extensions() or {}))
+        value = asyncio.run_coroutine_threadsafe(provider.token(), loop).result(timeout_s)
+        return replace(token_of(str(value)), extensions=dict(provider.extensions() or {}))
 
     return {"sasl.mechanism": mechanism, "holdfast.oauth.token.provider": token}
 

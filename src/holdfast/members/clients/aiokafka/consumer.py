@@ -35,7 +35,7 @@ from holdfast.members.clients.aiokafka.fetcher import UnblockedFetcher
 from holdfast.members.clients.drop_in import DELAY, ClassReplacement, is_ours, with_login
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import OwnProcess
-from holdfast.members.runtime.readiness import clear_ready_file
+from holdfast.members.runtime.member_status import clear_ready_file
 
 if TYPE_CHECKING:
     from aiokafka import ConsumerRecord
@@ -228,8 +228,8 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
 
     def _is_in_callback(self) -> bool:
         """Return whether a callback makes this call and would wait for itself."""
-        found = self._callback()
-        return found is not None and found.task is asyncio.current_task()
+        callback = self._callback()
+        return callback is not None and callback.task is asyncio.current_task()
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
         session = getattr(self._coordinator, "session", None)
@@ -289,32 +289,32 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             raise ConsumerStoppedError
         coordinator = self._coordinator
         coordinator.check_errors()
-        coordinator.note_poll(partitions)
+        coordinator.record_poll(partitions)
 
     async def getmany(
         self, *partitions: TopicPartition, timeout_ms: int = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Return the next records by partition, as aiokafka does."""
         if self._member_settings is None or _is_no_limit(max_records):
-            found: dict[TopicPartition, list[ConsumerRecord]] = await super().getmany(
+            by_partition: dict[TopicPartition, list[ConsumerRecord]] = await super().getmany(
                 *partitions, timeout_ms=timeout_ms, max_records=max_records
             )
-            return found
+            return by_partition
         if self._is_in_callback():
             return {}
         self._begin_call(partitions)
         subscription = self._subscription
         subscription._fetch_count += 1
         try:
-            found = await self._fetcher.fetched_records(
+            by_partition = await self._fetcher.fetched_records(
                 partitions, timeout_ms / 1000, max_records=max_records or self._max_poll_records
             )
         finally:
             _end_call(subscription)
         in_flight = self._coordinator.in_flight
-        for tp, records in found.items():
+        for tp, records in by_partition.items():
             in_flight.setdefault(tp, records[0].offset)
-        return found
+        return by_partition
 
     # Offsets
 
@@ -343,7 +343,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         """Continue a partition at ``offset``, as aiokafka does."""
         super().seek(partition, offset)
         if self._member_settings is not None:
-            self._coordinator.note_seek([partition])
+            self._coordinator.record_seek([partition])
 
     async def seek_to_beginning(self, *partitions: TopicPartition) -> bool:
         """Continue at the oldest record, as aiokafka does."""
@@ -365,12 +365,12 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         if is_for_aiokafka or not all(map(self._subscription.is_assigned, wanted)):
             committed_offsets = await self._seek_to(super().seek_to_committed, partitions)
             return committed_offsets
-        found = await self._coordinator.fetch_committed_offsets(list(wanted))
-        committed_offsets = {tp: found[tp].offset if tp in found else None for tp in wanted}
+        committed = await self._coordinator.fetch_committed_offsets(list(wanted))
+        committed_offsets = {tp: committed[tp].offset if tp in committed else None for tp in wanted}
         for tp, offset in committed_offsets.items():
             if offset:
                 self._fetcher.seek_to(tp, offset)
-        self._coordinator.note_seek(wanted)
+        self._coordinator.record_seek(wanted)
         return committed_offsets
 
     async def _seek_to(
@@ -378,7 +378,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
     ) -> Any:
         moved = await seek(*partitions)
         if self._member_settings is not None and self._coordinator is not None:
-            self._coordinator.note_seek(partitions or self.assignment())
+            self._coordinator.record_seek(partitions or self.assignment())
         return moved
 
 

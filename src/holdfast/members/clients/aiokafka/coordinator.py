@@ -39,12 +39,12 @@ from holdfast.members.clients.aiokafka.adapter import (
     MutableSubscriptions,
 )
 from holdfast.members.clients.aiokafka.fetcher import is_cut_off, was_interrupted
-from holdfast.members.clients.drop_in import of_connection, translated
+from holdfast.members.clients.drop_in import to_client_error, to_connection_error
 from holdfast.members.config.settings import Settings
 from holdfast.members.session.async_session import AsyncSession
-from holdfast.members.session.client_adapter import Callback, ClientTraits
 from holdfast.members.session.commits import CommitOrigin
 from holdfast.members.session.membership import Membership
+from holdfast.members.session.session import ClientTraits, Notification
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
@@ -103,12 +103,12 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         """Let the group's task join, now that the consumer has what can stop it."""
         self._begun.set_result(None)
 
-    def note_poll(self, partitions: Collection[TopicPartition]) -> None:
+    def record_poll(self, partitions: Collection[TopicPartition]) -> None:
         """Count as processed what was delivered of ``partitions`` before, by default of all."""
         if self.session is not None:
             self.session.begin_poll(partitions)
 
-    def note_seek(self, partitions: Iterable[TopicPartition]) -> None:
+    def record_seek(self, partitions: Iterable[TopicPartition]) -> None:
         """Record a seek: a commit commits the new position."""
         for tp in partitions:
             self.in_flight.pop(tp, None)
@@ -181,10 +181,10 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         await self._wait([subscription.unsubscribe_future], SERVED_EVERY_S)
         if session is self.session and (failure := session.membership.failure) is not None:
             self._fenced = (
-                translated(kafka_errors, failure) if session.membership.is_fenced else None
+                to_client_error(kafka_errors, failure) if session.membership.is_fenced else None
             )
             await self._forget()
-            await self._push_error_to_user(translated(kafka_errors, failure))
+            await self._push_error_to_user(to_client_error(kafka_errors, failure))
 
     async def _update_member(self, subscription: Any) -> AsyncSession:
         """Start a member, or update its subscription."""
@@ -201,7 +201,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             self.request_rejoin()
             session = self.session = self._new_session()
             if not self._subscription.is_cooperative:
-                await self.adapter.call_listener(Callback(ListenerCall.REVOKED, ()))
+                await self.adapter.call_listener(Notification(ListenerCall.REVOKED, ()))
         self._subscription.is_subscribed_again = False
         self._known_subscription, self._topics = subscription, subscription.topics
         session.forget_unsubscribed(subscription.topics)
@@ -342,8 +342,8 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         if self._member() is not None:
             return
         if self._closing.done() and self.coordinator_id is None:
-            found = self._client.coordinator_lookup(CoordinationType.GROUP, self.group_id)
-            self.coordinator_id = await found
+            lookup = self._client.coordinator_lookup(CoordinationType.GROUP, self.group_id)
+            self.coordinator_id = await lookup
             return
         await super().ensure_coordinator_known()
 
@@ -393,12 +393,14 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             committed = await super()._do_fetch_commit_offsets(partitions)
             return committed
         try:
-            found = await session.committed_offsets([(tp.topic, tp.partition) for tp in partitions])
+            offsets = await session.committed_offsets(
+                [(tp.topic, tp.partition) for tp in partitions]
+            )
         except HoldfastError as error:
             raise no_committed_offsets(error) from error
-        if found is None:
+        if offsets is None:
             raise kafka_errors.KafkaConnectionError("the assignment has changed: try again")
-        known = {TopicPartition(*tp): at for tp, at in found.items() if at >= 0}
+        known = {TopicPartition(*tp): at for tp, at in offsets.items() if at >= 0}
         return {tp: OffsetAndMetadata(at, "") for tp, at in known.items()}
 
 
@@ -422,7 +424,7 @@ def commit_failed(error: HoldfastError) -> Any:
     """Return the error of ``commit``: ``CommitFailedError`` for a refusal."""
     if isinstance(error, RemoteProtocolError):
         if error.error_code not in COMMIT_FAILED | MEMBER_OVER:
-            return translated(kafka_errors, error)
+            return to_client_error(kafka_errors, error)
         return kafka_errors.CommitFailedError(str(error))
     if isinstance(error, LocalProtocolError):
         return kafka_errors.CommitFailedError(str(error))
@@ -430,5 +432,5 @@ def commit_failed(error: HoldfastError) -> Any:
 
 
 def no_committed_offsets(error: HoldfastError) -> Any:
-    """Return the error of a request for committed offsets; without an answer aiokafka retries."""
-    return copy.copy(of_connection(kafka_errors, error))
+    """Return the error of a request for committed offsets; without a response aiokafka retries."""
+    return copy.copy(to_connection_error(kafka_errors, error))

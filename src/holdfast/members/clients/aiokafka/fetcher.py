@@ -99,7 +99,8 @@ class UnblockedFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
                 by_leader.setdefault(-1 if leader is None else leader, {})[tp] = state
         is_stale = is_stale or bool(by_leader.pop(-1, ()))
         searches = {
-            PositionLookup(leader, found): list(found) for leader, found in by_leader.items()
+            PositionLookup(leader, of_leader): list(of_leader)
+            for leader, of_leader in by_leader.items()
         }
         self._looking_up.update(state for search in searches for state in search.states.values())
         return requests, searches, timeout, is_stale, resumed
@@ -130,8 +131,8 @@ class UnblockedFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         if requested:
             await asyncio.wait(requested.values())
         has_news = False
-        for tp, answer in requested.items():
-            state, offset = states[tp], answer.result().offset
+        for tp, response in requested.items():
+            state, offset = states[tp], response.result().offset
             if state.has_valid_position or state.awaiting_reset:
                 continue  # the application has sought
             if offset != UNKNOWN_OFFSET:
@@ -153,9 +154,9 @@ class UnblockedFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         is_waiting = self._subscriptions.reassignment_in_progress
         # A program may have replaced aiokafka's step by its own.
         if not is_waiting and PartitionRecords.__next__ is _NEXT:
-            found = self._take(partitions, max_records)
-            if found:
-                return found
+            records = self._take(partitions, max_records)
+            if records:
+                return records
         if is_waiting and not timeout:
             return {}
         waited_for: dict[TopicPartition, list[Any]] = {}
@@ -174,7 +175,7 @@ class UnblockedFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
         self, partitions: Collection[TopicPartition], most: int | None
     ) -> dict[TopicPartition, list[Any]]:
         """Return the records that have arrived, up to the first error, which is raised last."""
-        found: dict[TopicPartition, list[Any]] = {}
+        taken: dict[TopicPartition, list[Any]] = {}
         for tp in list(self._records):
             if most == 0:
                 break
@@ -188,9 +189,9 @@ class UnblockedFetcher(Fetcher):  # type: ignore[misc]  # aiokafka has no types
                 del self._records[tp]
                 self._notify(self._wait_consume_future)
             if records:
-                found[tp] = records
+                taken[tp] = records
                 most = None if most is None else most - len(records)
-        return found
+        return taken
 
 
 def _records_of(result: Any, most: int | None) -> list[Any]:

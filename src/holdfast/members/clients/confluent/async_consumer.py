@@ -54,18 +54,18 @@ class _Reading:
         self._consumer = consumer
         self._lock = threading.Lock()
         self._is_abandoned = False
-        self._found: Any = None
+        self._result: Any = None
 
     def read(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Make the call, in a thread; records that no caller waits for go back."""
         with call_lock_of(self._consumer):
-            found = until_abandoned(
+            result = until_abandoned(
                 self._consumer, lambda: self._is_abandoned, lambda: call(*args, **kwargs)
             )
             with self._lock:
-                self._found = found
+                self._result = result
                 if not self._is_abandoned:
-                    return found
+                    return result
             self.go_back()
             return None
 
@@ -73,13 +73,13 @@ class _Reading:
         """Stop waiting, on the loop; return whether records were found that no caller has."""
         with self._lock:
             self._is_abandoned = True
-            return bool(self._found)
+            return bool(self._result)
 
     def go_back(self) -> None:
         """Have the next poll start at the first of the found records, in a thread."""
-        found = [self._found] if isinstance(self._found, Message) else self._found or ()
+        result = [self._result] if isinstance(self._result, Message) else self._result or ()
         first: dict[tuple[Any, Any], Any] = {}
-        for message in found:
+        for message in result:
             if message.error() is None:
                 first.setdefault((message.topic(), message.partition()), message.offset())
         with call_lock_of(self._consumer):
@@ -136,8 +136,8 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         return await super()._call(call, *args, **kwargs)
 
     def _state(self) -> ConsumerState | None:
-        made = self._consumer
-        return made._holdfast if isinstance(made, ConfluentConsumer) else None
+        consumer = self._consumer
+        return consumer._holdfast if isinstance(consumer, ConfluentConsumer) else None
 
     async def __aexit__(self, *_: object) -> None:
         if (state := self._state()) is None or state.calls.process.is_this():
@@ -178,26 +178,26 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
             self.executor.shutdown()
 
     async def _read(self, call: Callable[..., _T], *args: Any, **kwargs: Any) -> _T:
-        found: _T
+        result: _T
         if not isinstance(self._consumer, ConfluentConsumer):  # a mock, say
-            found = await self._call(call, *args, **kwargs)
-            return await self._prepared(found)
+            result = await self._call(call, *args, **kwargs)
+            return await self._prepared(result)
         reading = _Reading(self._consumer)
         try:
-            found = await self._call(reading.read, call, *args, **kwargs)
-            return await self._prepared(found)
+            result = await self._call(reading.read, call, *args, **kwargs)
+            return await self._prepared(result)
         except asyncio.CancelledError:
             if reading.abandon():
                 self._undelivered.append(reading)
             raise
 
-    async def _prepared(self, found: _T) -> _T:
+    async def _prepared(self, result: _T) -> _T:
         """Return the result of a poll as the application gets it; awaited by the poll."""
-        return found
+        return result
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
-        made = self._consumer
-        return made.__holdfast_metrics__() if isinstance(made, ConfluentConsumer) else None
+        consumer = self._consumer
+        return consumer.__holdfast_metrics__() if isinstance(consumer, ConfluentConsumer) else None
 
 
 REPLACEMENTS: dict[type, type] = {OriginalAIOConsumer: ConfluentAIOConsumer}
@@ -225,11 +225,11 @@ else:
         # As the original's: ``ConfluentAsyncDeserializingConsumer[str, dict]``.
         __class_getitem__: Any = classmethod(GenericAlias)
 
-        async def _prepared(self, found: Any) -> Any:
-            for message in found if isinstance(found, list) else [found]:
+        async def _prepared(self, result: Any) -> Any:
+            for message in result if isinstance(result, list) else [result]:
                 if message is not None and message.error() is None:
                     await super()._deserialize(message)
-            return found
+            return result
 
         async def _deserialize(self, message: Any) -> Any:
             """Return the message: it was deserialized before the poll ended."""

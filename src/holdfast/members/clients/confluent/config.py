@@ -36,7 +36,7 @@ from holdfast.cluster.token_sources import AWS_MECHANISM, AWS_REGION
 from holdfast.errors import ConfigError
 from holdfast.members.clients.drop_in import NOT_OURS, ClassReplacement, servers
 from holdfast.members.config.settings import KEYS, Settings
-from holdfast.members.runtime.member_log import NAME
+from holdfast.members.runtime.member_status import NAME
 
 STRATEGY = "partition.assignment.strategy"
 DEFAULT_STRATEGY = "range,roundrobin"
@@ -102,7 +102,7 @@ _NOWHERE = {"bootstrap.servers": "localhost:9092"}  # only to read the other key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Routed:
+class RoutedConfig:
     """A configuration, routed to librdkafka and to the member."""
 
     client_config: dict[str, Any] = field(repr=False)  # for ``confluent_kafka.Consumer``
@@ -127,7 +127,7 @@ class Routed:
         return Settings.parse({**(self.member or {}), **({} if self.has_brokers else _NOWHERE)})
 
 
-def route(config: Mapping[Any, Any]) -> Routed:
+def route(config: Mapping[Any, Any]) -> RoutedConfig:
     """Split a configuration; a key that is not a text is left to librdkafka, which refuses it.
 
     Raises
@@ -156,7 +156,7 @@ def route(config: Mapping[Any, Any]) -> Routed:
     if is_native:
         _check_native(config)
         client_config["enable.auto.commit"] = flag
-    return Routed(
+    return RoutedConfig(
         client_config=client_config,
         member=None if is_native else _member(config),
         native=_connection(config) if is_native else None,
@@ -175,10 +175,10 @@ def _with_login(config: Mapping[Any, Any]) -> Mapping[Any, Any]:
     if not (config.keys() & _NOT_LIBRDKAFKAS or mechanism == AWS_MECHANISM):
         return config
     names = {*credentials.KEYS, *credentials.SPELLINGS, "bootstrap.servers"}
-    found = credentials.normal({key: value for key, value in config.items() if key in names})
-    if (provide := found.get(credentials.PROVIDER)) is not None:
-        found["oauth_cb"] = config.get("oauth_cb", oauth_callback(provide))  # type: ignore[arg-type]
-    return {**{key: value for key, value in config.items() if key not in names}, **found}
+    login = credentials.normal({key: value for key, value in config.items() if key in names})
+    if (provide := login.get(credentials.PROVIDER)) is not None:
+        login["oauth_cb"] = config.get("oauth_cb", oauth_callback(provide))  # type: ignore[arg-type]
+    return {**{key: value for key, value in config.items() if key not in names}, **login}
 
 
 def _reset(config: Mapping[str, Any]) -> int | None:
@@ -212,12 +212,12 @@ def _connection(config: Mapping[str, Any]) -> dict[str, Any] | None:
         if _is_for_us(key) or RENAMED.get(key, key) in ("bootstrap.servers", "group.id")
     }
     try:
-        found = _member(chosen)
+        member = _member(chosen)
     except ConfigError:
         return None
     names = {*credentials.KEYS, "bootstrap.servers", "group.id"}
-    made = {key: value for key, value in found.items() if key in names}
-    return made if made.keys() >= {"bootstrap.servers", "group.id"} else None
+    connection = {key: value for key, value in member.items() if key in names}
+    return connection if connection.keys() >= {"bootstrap.servers", "group.id"} else None
 
 
 def _boolean(value: object) -> bool | None:
@@ -227,7 +227,7 @@ def _boolean(value: object) -> bool | None:
 
 def _member(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the member's configuration, in the spelling of :class:`Settings`."""
-    found: dict[str, Any] = {}
+    member: dict[str, Any] = {}
     for given, value in config.items():
         key = RENAMED.get(given, given)
         if value is None or value == "":
@@ -235,21 +235,21 @@ def _member(config: Mapping[str, Any]) -> dict[str, Any]:
         if given in REFUSED and str(value) not in ("default", "Root"):
             raise ConfigError(f"{given}: {REFUSED[given]}")
         if key in SHARED or given in RENAMED:
-            found[key] = _as_text(value)
+            member[key] = _as_text(value)
         elif key in TAKEN or _is_for_us(key):
-            found[key] = value
+            member[key] = value
     # For lags alone: librdkafka looks positions up, with its own value.
-    found["auto.offset.reset"] = _reset_of(config)
-    found["enable.auto.commit"] = _boolean(config.get("enable.auto.commit", True)) is not False
-    if STRATEGY not in found and "holdfast.policy" not in found:
-        found[STRATEGY] = DEFAULT_STRATEGY
-    _fit_times(found)
-    if "bootstrap.servers" in found:
-        found["bootstrap.servers"] = ",".join(servers(str(found["bootstrap.servers"])))
+    member["auto.offset.reset"] = _reset_of(config)
+    member["enable.auto.commit"] = _boolean(config.get("enable.auto.commit", True)) is not False
+    if STRATEGY not in member and "holdfast.policy" not in member:
+        member[STRATEGY] = DEFAULT_STRATEGY
+    _fit_times(member)
+    if "bootstrap.servers" in member:
+        member["bootstrap.servers"] = ",".join(servers(str(member["bootstrap.servers"])))
     if callback := config.get("oauth_cb"):
         argument = config.get("sasl.oauthbearer.config", "")
-        found.setdefault("holdfast.oauth.token.provider", _provider(callback, argument))
-    return found
+        member.setdefault("holdfast.oauth.token.provider", _provider(callback, argument))
+    return member
 
 
 def _as_text(value: Any) -> Any:
@@ -270,19 +270,19 @@ def _is_for_us(key: str) -> bool:
     return security or key.startswith(("ssl.keystore.", "sasl.kerberos.", "enable.ssl."))
 
 
-def _fit_times(found: dict[str, Any]) -> None:
+def _fit_times(member: dict[str, Any]) -> None:
     """Change times that librdkafka takes and the member refuses to the nearest accepted ones."""
     session, beat = (
-        _number(found.get(f"{name}.ms", KEYS[f"{name}.ms"].default))
+        _number(member.get(f"{name}.ms", KEYS[f"{name}.ms"].default))
         for name in ("session.timeout", "heartbeat.interval")
     )
     if session is not None and beat is not None and beat >= session:
-        found["heartbeat.interval.ms"] = max(1, session // 3)
-    request = _number(found.get("request.timeout.ms", 30_000))
-    found["request.timeout.ms"] = max(_LEAST_REQUEST_MS, request or 0)
-    refresh = _number(found.get("metadata.max.age.ms", 0))
+        member["heartbeat.interval.ms"] = max(1, session // 3)
+    request = _number(member.get("request.timeout.ms", 30_000))
+    member["request.timeout.ms"] = max(_LEAST_REQUEST_MS, request or 0)
+    refresh = _number(member.get("metadata.max.age.ms", 0))
     if refresh is None or refresh <= 0:  # -1 never refreshes, which would miss partitions
-        found.pop("metadata.max.age.ms", None)
+        member.pop("metadata.max.age.ms", None)
 
 
 def _number(value: object) -> int | None:
@@ -313,11 +313,11 @@ def subscription_of(topics: Sequence[str]) -> tuple[tuple[str, ...], Callable[[s
     if not patterns:
         return tuple(sorted(names)), None
     try:
-        found = [re.compile(pattern) for pattern in patterns]
+        compiled = [re.compile(pattern) for pattern in patterns]
     except re.error as error:
         raise ValueError(str(error)) from None
     plain = frozenset(names) - set(patterns)
-    return (), lambda name: name in plain or any(p.match(name) for p in found)
+    return (), lambda name: name in plain or any(p.match(name) for p in compiled)
 
 
 def warn_if_unsupported(connection: Mapping[str, Any]) -> None:

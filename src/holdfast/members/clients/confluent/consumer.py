@@ -34,9 +34,9 @@ from holdfast.members.clients.confluent.session import after, check_record, comm
 from holdfast.members.clients.confluent.state import LEAVE_S, ConsumerState
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
 from holdfast.members.clients.librdkafka.recreation import keep_in_forks, serializes_calls
-from holdfast.members.runtime.readiness import clear_ready_file
-from holdfast.members.session.client_adapter import NOTHING
+from holdfast.members.runtime.member_status import clear_ready_file
 from holdfast.members.session.commits import group_metadata
+from holdfast.members.session.poll_session import NOTHING
 
 if TYPE_CHECKING:
     from confluent_kafka import Message, TopicPartition
@@ -165,56 +165,56 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         in_flight, calls = state.in_flight, state.calls
         if in_flight.last_result is None and calls.is_in_call():
             return None  # a callback that waits here would wait for itself
-        found: Message | None = None
+        message: Message | None = None
         in_flight.last_result, in_flight.caller = None, get_ident()
         try:
             is_short = 0 <= timeout <= SLICE_S
             has_time = monotonic() < state.due_at and not state.waiting
             if has_time:
-                found = _poll(self, timeout if is_short else SLICE_S)
+                message = _poll(self, timeout if is_short else SLICE_S)
             elif calls.is_pending:
                 calls.check_open()
-            if found is None and not (has_time and is_short):
-                found = calls.run_locked(lambda: state.poll(timeout))
+            if message is None and not (has_time and is_short):
+                message = calls.run_locked(lambda: state.poll(timeout))
         finally:
-            in_flight.last_result = NOTHING if found is None else found
+            in_flight.last_result = NOTHING if message is None else message
             if calls.is_pending and calls.end_poll():
-                found = None  # its partition is revoked, or will be read again
-        return found
+                message = None  # its partition is revoked, or will be read again
+        return message
 
     def consume(self, num_messages: int = 1, timeout: float = -1) -> list[Message]:
         """Return up to ``num_messages`` messages, fewer after ``timeout`` seconds."""
         state = self._holdfast
-        found: list[Message] = []
+        messages: list[Message] = []
         if state is None:
-            found = _consume(self, num_messages, timeout)
-            return found
+            messages = _consume(self, num_messages, timeout)
+            return messages
         in_flight, calls = state.in_flight, state.calls
         if in_flight.last_result is None and calls.is_in_call():
-            return found
+            return messages
         in_flight.last_result, in_flight.caller = None, get_ident()
         try:
             is_short = 0 <= timeout <= SLICE_S
             has_time = monotonic() < state.due_at and not state.waiting
             if has_time:
-                found = _consume(self, num_messages, timeout if is_short else SLICE_S)
+                messages = _consume(self, num_messages, timeout if is_short else SLICE_S)
             elif calls.is_pending:
                 calls.check_open()
-            if not has_time or not (is_short or len(found) == num_messages):
-                found = calls.run_locked(lambda: state.consume(found, num_messages, timeout))
+            if not has_time or not (is_short or len(messages) == num_messages):
+                messages = calls.run_locked(lambda: state.consume(messages, num_messages, timeout))
         finally:
-            in_flight.last_result = tuple(found)
+            in_flight.last_result = tuple(messages)
             if calls.is_pending and calls.end_poll():
-                found = []
-        return found
+                messages = []
+        return messages
 
     # The assignment
 
     def assignment(self) -> list[TopicPartition]:
         """Return the assignment, as the original does."""
-        found: list[TopicPartition] = _Original.assignment(self)
+        assignment: list[TopicPartition] = _Original.assignment(self)
         state = self._holdfast
-        return found if state is None else state.adapter.start_positions.hide(found)
+        return assignment if state is None else state.adapter.start_positions.hide(assignment)
 
     def assign(self, partitions: Any) -> None:
         """Assign; inside ``on_assign``, start what the callback was given."""
@@ -269,13 +269,13 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         """Pause delivery of ``partitions``, as the original does."""
         _Original.pause(self, partitions)
         if self._holdfast is not None:
-            self._holdfast.adapter.note_pause(partitions, is_paused=True)
+            self._holdfast.adapter.record_pause(partitions, is_paused=True)
 
     def resume(self, partitions: Any) -> None:
         """Resume delivery of ``partitions``, as the original does."""
         _Original.resume(self, partitions)
         if self._holdfast is not None:
-            self._holdfast.adapter.note_pause(partitions, is_paused=False)
+            self._holdfast.adapter.record_pause(partitions, is_paused=False)
 
     # Offsets
 
@@ -325,25 +325,25 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             _Original.seek(self, *args, **kwargs)
             if state is not None:
                 is_subscribed = state.session is not None
-                state.adapter.note_seek(*args, *kwargs.values(), is_subscribed=is_subscribed)
+                state.adapter.record_seek(*args, *kwargs.values(), is_subscribed=is_subscribed)
 
     # Membership
 
     def memberid(self) -> str | None:  # type: ignore[override] # so does the original, undocumented
         """Member id given by the coordinator, None before the first join."""
-        found = _Original.memberid(self)  # raises if it is closed
+        original_id = _Original.memberid(self)  # raises if it is closed
         identity = None if self._holdfast is None else self._holdfast.identity
-        return found if identity is None else identity.member_id or None
+        return original_id if identity is None else identity.member_id or None
 
     def consumer_group_metadata(self) -> object:
         """Return the metadata by which a transaction's offsets of an outdated member are refused.
 
         References: KIP-447; librdkafka, ``rd_kafka_consumer_group_metadata_write``.
         """
-        found = _Original.consumer_group_metadata(self)
+        metadata = _Original.consumer_group_metadata(self)
         state = self._holdfast
         if state is None or state.identity is None:
-            return found
+            return metadata
         return group_metadata(state.settings, state.identity)
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:

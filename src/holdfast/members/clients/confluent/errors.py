@@ -41,8 +41,8 @@ def exception(code: int, text: str) -> KafkaException:
 def kafka_error(error: BaseException) -> KafkaError:
     """Convert an error of holdfast to a ``KafkaError``."""
     if isinstance(error, KafkaException):
-        found: KafkaError = error.args[0]
-        return found
+        original: KafkaError = error.args[0]
+        return original
     match error:
         case RemoteProtocolError() if error.error_code == ErrorCode.FENCED_INSTANCE_ID:
             return KafkaError(FATAL, f"Fatal error: {text_of(error.error_code)}: {error}", True)
@@ -67,9 +67,11 @@ def text_of(code: int) -> str:
 
 
 def commit_failed(error: HoldfastError) -> KafkaException:
-    """Return the error of a commit that waited for its answer."""
-    found = kafka_error(error)
-    return KafkaException(KafkaError(found.code(), f"Commit failed: {found.str()}", found.fatal()))
+    """Return the error of a commit that waited for its response."""
+    refusal = kafka_error(error)
+    return KafkaException(
+        KafkaError(refusal.code(), f"Commit failed: {refusal.str()}", refusal.fatal())
+    )
 
 
 class ErrorMessage:
@@ -156,11 +158,11 @@ MESSAGES: tuple[type, ...] = (Message,) if _CAN_BE_MADE else (Message, ErrorMess
 def error_message(error: KafkaError, topic: str | None = None) -> Message:
     """Return an error as librdkafka does: of partition 0, with its text as value."""
     make: Any = MESSAGES[-1]
-    made: Message = make(
+    message: Message = make(
         topic=topic,
         partition=0,
         value=error.str().encode(),
         timestamp=(TIMESTAMP_NOT_AVAILABLE, -1),
         error=error,
     )
-    return made
+    return message

@@ -1,40 +1,56 @@
-"""The session of a ``confluent_kafka.Consumer``: what a poll does, reports and commits.
+"""The session of a ``confluent_kafka.Consumer`` and its client adapter.
 
 **Rules.** Everything here runs on the application's thread, inside a call of the consumer. An
 exception of a callback does not affect the assignment, and the call raises it once everything is
-done. Errors of a membership are messages that ``poll`` returns:
+done. The callbacks of a rebalance get the consumer and a list, as confluent-kafka's do, and may
+change the assignment. If a callback does not, the assignment is changed after it; revoked or lost
+partitions are always unassigned. Errors of a membership are messages that ``poll`` returns:
 
 - a failure once a second at most, and a fatal one once;
 - a topic that does not exist, or that a pattern has matched and that is deleted, once;
 - an application that has not polled for ``max.poll.interval.ms``, at its next poll.
 
-A later poll calls ``on_commit``, with the offsets and an error or None: for every commit that did
-not wait, for automatic ones and for that of a revocation.
+With automatic commits, what the program stores is committed, or everything that was delivered. A
+later poll calls ``on_commit``, with the offsets and an error or None: for every commit that did not
+wait, for automatic ones and for that of a revocation. A consumer without a subscription is the
+original, except that its automatic commits are sent here.
 
-References: confluent-kafka-python, ``Consumer.commit``; librdkafka, ``offset_commit_cb`` and
-``rd_kafka_consumer_err``; KIP-62 (``max.poll.interval.ms``).
+References: confluent-kafka-python, ``Consumer.commit``, ``Consumer_rebalance_cb``; librdkafka,
+``offset_commit_cb`` and ``rd_kafka_consumer_err``; KIP-429; KIP-62 (``max.poll.interval.ms``).
 """
 
 from __future__ import annotations
 
 import time
+import weakref
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from confluent_kafka import OFFSET_INVALID, KafkaError, Message, TopicPartition
+import confluent_kafka
+from confluent_kafka import OFFSET_BEGINNING, OFFSET_INVALID, KafkaError, Message, TopicPartition
 
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.shared_values import Offsets
+from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
+from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.clients.confluent import errors
-from holdfast.members.clients.confluent.adapter import ConfluentAdapter
-from holdfast.members.clients.librdkafka.adapter import offsets_of, to_client_offsets
-from holdfast.members.runtime.application_tasks import ApplicationTask, Once
-from holdfast.members.session.client_adapter import ClientTraits, InFlight
+from holdfast.members.clients.confluent.config import RoutedConfig
+from holdfast.members.clients.librdkafka.adapter import (
+    LibrdkafkaAdapter,
+    Listener,
+    offset_to_commit,
+    offsets_of,
+    to_client_offsets,
+)
+from holdfast.members.runtime.application_calls import ApplicationTask, Once
 from holdfast.members.session.membership import Membership
-from holdfast.members.session.poll_session import PollSession
+from holdfast.members.session.poll_session import InFlight, PollSession
+from holdfast.members.session.session import ClientTraits, Notification
 
+_Original: Any = confluent_kafka.Consumer
 _TRAITS = ClientTraits(reports_empty_changes=False, error_stops_commit=False, deleted_are_lost=True)
 _NO_PARTITION = TopicPartition("any").partition
 _REPORT_EVERY_S = 1.0
@@ -50,6 +66,166 @@ _NOT_OF_ITS_KIND = {
 }
 
 
+@dataclass(eq=False, slots=True, weakref_slot=True)
+class Callbacks:
+    """The application's callbacks.
+
+    Only the consumer refers to this object: a callback often refers to its consumer, and the
+    member's threads to the adapter. Strongly, a forgotten consumer would never end.
+    """
+
+    on_commit: Callable[..., object] | None  # takes an error or None, and a list
+    on_assign: Callable[..., object] | None = None
+    on_revoke: Callable[..., object] | None = None
+    on_lost: Callable[..., object] | None = None
+
+
+class ConfluentAdapter(LibrdkafkaAdapter):
+    """Client adapter of one ``holdfast.confluent.Consumer``."""
+
+    def __init__(self, consumer: Any, callbacks: Callbacks, routed: RoutedConfig):
+        super().__init__(consumer, routed.client_config, reset=routed.reset)
+        self._callbacks = weakref.ref(callbacks)
+        self._routed = routed
+        self.running: Notification | None = None  # the callback of a rebalance that runs
+        self._has_assigned = False  # the running callback has changed the assignment
+        self.stored: dict[Resource, OffsetToCommit] = {}  # for the next commit
+        self._commit_at = time.monotonic() + routed.interval_s
+        self._committed: Offsets = {}  # without a subscription
+
+    @property
+    def on_commit(self) -> Callable[..., object] | None:
+        """The application's callback for commits, None for none."""
+        callbacks = self._callbacks()
+        return None if callbacks is None else callbacks.on_commit
+
+    def listener_for(self, call: ListenerCall) -> Listener | None:
+        callbacks = self._callbacks()
+        if callbacks is None:
+            return None
+        if call is ListenerCall.ASSIGNED:
+            work = callbacks.on_assign
+        else:
+            work = callbacks.on_revoke
+            if call is ListenerCall.LOST:
+                work = callbacks.on_lost or work
+        if work is None:
+            return None
+        return lambda resources: work(self.consumer, [TopicPartition(*tp) for tp in resources])
+
+    # See holdfast.members.session.poll_session.PollClientAdapter
+
+    @property
+    def stored_to_commit(self) -> Offsets | None:
+        """The offsets that a commit commits; None for the positions, which librdkafka stores."""
+        return None if self._routed.stores else dict(self.stored)
+
+    def stop_fetching(self, partitions: Collection[Resource]) -> None:
+        super().stop_fetching(partitions)
+        for tp in partitions:
+            self.stored.pop(tp, None)
+
+    def commits_starts(self) -> bool:
+        """Return whether every commit includes start offsets.
+
+        A program that commits, or stores offsets, itself does so with delivered records.
+        """
+        return self._routed.stores and self.session.is_automatic
+
+    def apply_assignment(
+        self, notification: Notification, *, should_report: bool
+    ) -> BaseException | None:
+        if not notification.was_called:
+            self._has_assigned = False
+        return super().apply_assignment(notification, should_report=should_report)
+
+    def _assign_rest(self, notification: Notification) -> None:
+        if not self._has_assigned:
+            super()._assign_rest(notification)
+
+    def _run(self, notification: Notification) -> BaseException | None:
+        outer, self.running = self.running, notification
+        try:
+            return super()._run(notification)
+        finally:
+            self.running = outer
+
+    def start_known(self) -> None:
+        """Start partitions whose start offset is known now; recreate a stalled client."""
+        self.start_positions.start_known()
+        self.recreate_if_stalled()
+
+    # The program's changes
+
+    def assign_in_callback(self, partitions: Any) -> bool:
+        """Assign ``partitions`` if an ``on_assign`` callback runs; return False outside of one."""
+        if self.running is None or self.running.call is not ListenerCall.ASSIGNED:
+            return False
+        _Original.position(self.consumer, partitions)  # raises for what is no list of partitions
+        for part in partitions:
+            if part.offset >= 0:
+                tp = part.topic, part.partition
+                self.session.subscription_state.start_at(tp, part.offset)
+        self.assign_new(list(partitions))
+        # Last: after an exception the others start at their usual offset.
+        self._has_assigned = True
+        return True
+
+    def running_revocation(self) -> Notification | None:
+        """Return the ``on_revoke`` or ``on_lost`` callback that runs, None for none."""
+        running = self.running
+        return None if running is None or running.call is ListenerCall.ASSIGNED else running
+
+    def end_some(self, resources: Collection[Resource]) -> None:
+        """Unassign what a callback revokes itself; unassigned partitions do not matter."""
+        self.session.record_positions()
+        self.unassign(resources)
+
+    def forget_all(self) -> None:
+        """Prepare to replace the whole assignment outside a callback."""
+        self.start_positions.forget(list(self.start_positions.waiting))
+        self.recreation.forget()
+
+    def record_pause(self, partitions: Sequence[Any], *, is_paused: bool) -> None:
+        """Record what the application pauses or resumes; librdkafka does not report it."""
+        named = {(p.topic, p.partition) for p in partitions}
+        self.paused = self.paused | named if is_paused else self.paused - named
+
+    def record_seek(self, part: Any, *, is_subscribed: bool) -> None:
+        """Record a seek; the application may commit from the new offset on."""
+        self.recreation.seek(self.consumer, part)
+        offset = 0 if part.offset == OFFSET_BEGINNING else part.offset
+        if is_subscribed and offset >= 0:
+            self.session.subscription_state.seek((part.topic, part.partition), offset)
+
+    def store(self, part: Any) -> None:
+        """Store an offset for the next commit; an invalid one removes the stored one."""
+        if part.offset >= 0:
+            self.stored[part.topic, part.partition] = offset_to_commit(part)
+        else:
+            self.stored.pop((part.topic, part.partition), None)
+
+    # Commits without a subscription, which librdkafka sends
+
+    def maybe_auto_commit(self, now: float) -> None:
+        """Commit stored offsets if ``auto.commit.interval.ms`` has passed."""
+        if now >= self._commit_at:
+            self._commit_at = now + self._routed.interval_s
+            self.commit_stored()
+
+    def commit_stored(self) -> None:
+        """Commit, without waiting, what a manual assignment has stored since the last time."""
+        if not self._routed.is_automatic:
+            return
+        reached: Offsets = self.stored
+        if self._routed.stores:
+            assigned = _Original.assignment(self.consumer)
+            reached = offsets_of(_Original.position(self.consumer, assigned))
+        if reached and reached != self._committed:
+            self._committed = dict(reached)
+            _Original.commit(self.consumer, asynchronous=True)
+
+
 class ConfluentSession(PollSession):
     """The session of one membership of a ``confluent_kafka.Consumer``."""
 
@@ -61,7 +237,7 @@ class ConfluentSession(PollSession):
             adapter,
             _TRAITS,
             in_flight,
-            lambda offsets, error: self._answer(error, to_client_offsets(offsets)),
+            lambda offsets, error: self._report_commit(error, to_client_offsets(offsets)),
         )
         self._served_at = time.monotonic()
         self._reported_at = 0.0
@@ -92,7 +268,7 @@ class ConfluentSession(PollSession):
             self.adapter.start_known()
             self._served_at = time.monotonic()
             if (sent := self.maybe_auto_commit()) is not None:
-                self._answer_later(sent[1], to_client_offsets(sent[0]))
+                self._report_later(sent[1], to_client_offsets(sent[0]))
         return None
 
     def _late(self, seconds: float) -> Message | None:
@@ -154,11 +330,11 @@ class ConfluentSession(PollSession):
         """Commit ``offsets``, or the stored offsets, as ``Consumer.commit`` does."""
         wanted, origin = self.offsets_to_commit(None if offsets is None else offsets_of(offsets))
         if offsets is None:  # for the others the original reports that there is nothing to commit
-            answer = to_client_offsets(wanted)
-            answer += [TopicPartition(*tp) for tp in self.adapter.assigned_now() - wanted.keys()]
+            reported = to_client_offsets(wanted)
+            reported += [TopicPartition(*tp) for tp in self.adapter.assigned_now() - wanted.keys()]
         else:
-            answer = [_copy(part) for part in offsets]
-        answer.sort(key=lambda part: (part.topic, part.partition))
+            reported = [_copy(part) for part in offsets]
+        reported.sort(key=lambda part: (part.topic, part.partition))
         try:
             sent = self.commits.commit_async(wanted, origin, timeout_s=self.settings.call_timeout_s)
             if waits:
@@ -166,28 +342,30 @@ class ConfluentSession(PollSession):
         except HoldfastError as error:
             if waits:
                 raise errors.commit_failed(error) from error
-            self._answer(error, answer)
+            self._report_commit(error, reported)
             return None
         if waits and not wanted:
             raise errors.exception(errors.NO_OFFSET, "Commit failed: Local: No offset stored")
         if waits:
-            return answer
+            return reported
         if wanted:
-            self._answer_later(sent, answer)
+            self._report_later(sent, reported)
         else:
-            self._answer(errors.exception(errors.NO_OFFSET, "Local: No offset stored"), answer)
+            self._report_commit(
+                errors.exception(errors.NO_OFFSET, "Local: No offset stored"), reported
+            )
         return None
 
-    def _answer_later(self, sent: Future[None], answer: list[Any]) -> None:
+    def _report_later(self, sent: Future[None], offsets: list[Any]) -> None:
         """Call ``on_commit`` once the commit is answered."""
         if self.adapter.on_commit is not None:
-            sent.add_done_callback(lambda done: self._answer(done.exception(), answer))
+            sent.add_done_callback(lambda done: self._report_commit(done.exception(), offsets))
 
-    def _answer(self, error: BaseException | None, answer: list[Any]) -> None:
+    def _report_commit(self, error: BaseException | None, offsets: list[Any]) -> None:
         """Queue a call of ``on_commit`` for a later poll, as the original does."""
         if (on_commit := self.adapter.on_commit) is not None:
-            reported = None if error is None else errors.kafka_error(error)
-            self.tasks.put(ApplicationTask(partial(Once(), on_commit, reported, answer)))
+            kafka_error = None if error is None else errors.kafka_error(error)
+            self.tasks.put(ApplicationTask(partial(Once(), on_commit, kafka_error, offsets)))
 
 
 def _not_available(topic: str) -> Message:

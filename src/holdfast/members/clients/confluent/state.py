@@ -27,20 +27,19 @@ from confluent_kafka import Message
 
 from holdfast.cluster.connections import Connections
 from holdfast.members.clients.confluent import errors
-from holdfast.members.clients.confluent.adapter import Callbacks, ConfluentAdapter
-from holdfast.members.clients.confluent.config import Routed, subscription_of
-from holdfast.members.clients.confluent.session import ConfluentSession
+from holdfast.members.clients.confluent.config import RoutedConfig, subscription_of
+from holdfast.members.clients.confluent.session import Callbacks, ConfluentAdapter, ConfluentSession
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
 from holdfast.members.clients.librdkafka.recreation import CALLER
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import ApplicationCalls
-from holdfast.members.session.client_adapter import InFlight
 from holdfast.members.session.membership import Membership
+from holdfast.members.session.poll_session import InFlight
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
     from holdfast.core.machine.shared_values import Identity
-    from holdfast.members.runtime.metadata_watch import TopicPredicate
+    from holdfast.members.runtime.member_runtime import TopicPredicate
 
 _SERVED_EVERY_S = 0.1
 LEAVE_S = 30.0
@@ -126,7 +125,7 @@ class ConsumerState:
     def __init__(
         self,
         consumer: Any,
-        routed: Routed,
+        routed: RoutedConfig,
         settings: Settings,
         assignors: Sequence[Assignor],
         on_commit: Callable[..., object] | None,
@@ -256,30 +255,32 @@ class ConsumerState:
             if event is not None or self._is_over():
                 return event
             left_s = end - time.monotonic()
-            found = _poll(self._consumer, max(0.0, min(left_s, SLICE_S)))
-            if found is not None or left_s <= SLICE_S or self._is_abandoned():
-                return found
+            message = _poll(self._consumer, max(0.0, min(left_s, SLICE_S)))
+            if message is not None or left_s <= SLICE_S or self._is_abandoned():
+                return message
 
-    def consume(self, found: list[Any], n: int, timeout: float) -> list[Any]:
+    def consume(self, messages: list[Any], n: int, timeout: float) -> list[Any]:
         """Do ``Consumer.consume``, with everything that is due, after the records ``found``."""
         end = inf if timeout < 0 else time.monotonic() + timeout
         while True:
-            if not found and (event := self.serve()) is not None:
+            if not messages and (event := self.serve()) is not None:
                 return [event]
             if self._is_over():
-                return found
+                return messages
             left_s = end - time.monotonic()
             try:
-                found += _consume(self._consumer, n - len(found), max(0.0, min(left_s, SLICE_S)))
+                messages += _consume(
+                    self._consumer, n - len(messages), max(0.0, min(left_s, SLICE_S))
+                )
             except Exception as error:
-                if not found:
+                if not messages:
                     raise
                 self._held_error = error  # after the records, which would be lost with it
-                return found
+                return messages
             # Tasks in the mailbox may begin only when these records are processed.
-            is_full = len(found) >= n or (found and self.waiting)
+            is_full = len(messages) >= n or (messages and self.waiting)
             if is_full or left_s <= SLICE_S or self._is_abandoned():
-                return found
+                return messages
 
     def until_abandoned(self, abandoned: Callable[[], bool], call: Callable[[], Any]) -> Any:
         """Make a call of the application that ends early if no caller waits for it."""
@@ -303,16 +304,16 @@ class ConsumerState:
         self.due_at = 0.0  # meanwhile no other thread takes a record: a callback may run
         if self.session is None:
             self.adapter.maybe_auto_commit(now)
-            found = None
+            message = None
         else:
-            found = self._serve(self.session, now)
+            message = self._serve(self.session, now)
         is_leaving = self.session is not None and self.session.membership.is_leaving
         self.due_at = 0.0 if is_leaving else time.monotonic() + _SERVED_EVERY_S
-        return found
+        return message
 
     def _serve(self, session: ConfluentSession, now: float) -> Message | None:
-        if (found := session.serve(now)) is not None:
-            return found
+        if (message := session.serve(now)) is not None:
+            return message
         if session.membership.is_finished():
             self._finish(session, now)
         return session.take_failure()

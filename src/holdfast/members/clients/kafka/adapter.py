@@ -9,9 +9,9 @@ kafka-python's own coordinator, a partition that comes back continues at its pos
 *retained* between the two callbacks. It continues only in the very next generation, because no
 other member can have owned it then. In any other one it starts at the committed offset.
 
-The start of a partition waits for open transactions (KIP-447). The application waits for the answer
-only if it requests a position, or has nothing else to read. A partition without a committed offset
-is left to kafka-python's ``auto_offset_reset``.
+The start of a partition waits for open transactions (KIP-447). The application waits for the
+response only if it requests a position, or has nothing else to read. A partition without a
+committed offset is left to kafka-python's ``auto_offset_reset``.
 
 References: KIP-429; kafka-python's ConsumerCoordinator, ``_on_join_complete_async``.
 """
@@ -38,10 +38,9 @@ from holdfast.cluster.versions import TESTED
 from holdfast.core.machine.shared_values import ListenerCall, Offsets, OffsetToCommit
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
-from holdfast.members.clients.drop_in import translated
+from holdfast.members.clients.drop_in import to_client_error
 from holdfast.members.runtime.application_calls import ApplicationCalls
-from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest
-from holdfast.members.session.session import GroupSession
+from holdfast.members.session.session import GroupSession, Notification, StartOffsetsRequest
 
 _MOMENT_S = 0.05
 _SLICE_S = 0.1
@@ -118,8 +117,8 @@ class SubscriptionAdapter:
         """Drop partitions, except retained ones, which may come back."""
         gone = set(partitions) - (self._retained - self._lost)
         self._keep(self._assigned() - gone)
-        for noted in (self._pending_revocation, self._lost, self._retained):
-            noted.difference_update(gone)
+        for partitions_of in (self._pending_revocation, self._lost, self._retained):
+            partitions_of.difference_update(gone)
 
     def _assigned(self) -> set[Resource]:
         return set(map(tuple, self._subscription.assigned_partitions()))
@@ -160,18 +159,18 @@ class SubscriptionAdapter:
         if not missing:
             return True
         try:
-            found = self._start_request.response(missing, self._wait_s(missing, timeout_ms))
+            start_offsets = self._start_request.response(missing, self._wait_s(missing, timeout_ms))
         except HoldfastError as error:
-            raise translated(kafka_errors, error) from error
-        self.session.subscription_state.start_at_committed(found)
-        for tp in sorted(self._missing() & found.keys()):
-            if found[tp] >= 0:
-                self._subscription.seek(TopicPartition(*tp), found[tp])
-        self._start_request.take(found, missing)
-        return missing <= found.keys()
+            raise to_client_error(kafka_errors, error) from error
+        self.session.subscription_state.start_at_committed(start_offsets)
+        for tp in sorted(self._missing() & start_offsets.keys()):
+            if start_offsets[tp] >= 0:
+                self._subscription.seek(TopicPartition(*tp), start_offsets[tp])
+        self._start_request.take(start_offsets, missing)
+        return missing <= start_offsets.keys()
 
     def _wait_s(self, missing: set[Resource], timeout_ms: float | None) -> float | None:
-        """Return how long to wait for the answer; None without a limit."""
+        """Return how long to wait for the response; None without a limit."""
         wait_s = None if timeout_ms is None else min(timeout_ms / 1000, threading.TIMEOUT_MAX)
         if self._is_awaited:
             return wait_s
@@ -192,17 +191,19 @@ class SubscriptionAdapter:
         """Return whether there is a listener: kafka-python's has all callbacks."""
         return self._subscription.rebalance_listener is not None
 
-    def notify(self, callback: Callback) -> BaseException | None:
-        error = self._run(callback)
-        if callback.call is ListenerCall.REVOKED and not self.session.is_cooperative:
-            self._retained = (self._assigned() & callback.resources) - self._lost
+    def notify(self, notification: Notification) -> BaseException | None:
+        error = self._run(notification)
+        if notification.call is ListenerCall.REVOKED and not self.session.is_cooperative:
+            self._retained = (self._assigned() & notification.resources) - self._lost
             self._retained_in = self._generation()
         return error
 
-    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
-        if not callback.was_called:
-            self._take(callback.resources)
-        return self._run(callback) if should_report else None
+    def apply_assignment(
+        self, notification: Notification, *, should_report: bool
+    ) -> BaseException | None:
+        if not notification.was_called:
+            self._take(notification.resources)
+        return self._run(notification) if should_report else None
 
     def _take(self, resources: frozenset[Resource]) -> None:
         self._start_request.reset()
@@ -221,14 +222,14 @@ class SubscriptionAdapter:
     def _generation(self) -> int:
         return self.session.membership.snapshot.identity.generation
 
-    def _run(self, callback: Callback) -> BaseException | None:
+    def _run(self, notification: Notification) -> BaseException | None:
         listener = self._subscription.rebalance_listener
         if listener is None:
             return None
-        method = getattr(listener, f"on_partitions_{callback.call.value}")
+        method = getattr(listener, f"on_partitions_{notification.call.value}")
         if inspect.iscoroutinefunction(method):
             method = partial(self._run_coroutine, method)
-        return callback(method, set(to_client_partitions(callback.resources)))
+        return notification(method, set(to_client_partitions(notification.resources)))
 
 
 class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has no types
@@ -238,8 +239,8 @@ class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has 
     arrived it already fetches more, but not from the partitions whose records wait for delivery. If
     all partitions of the fetch are at their end, the broker holds that fetch for
     ``fetch_max_wait_ms`` (500 ms), and until then the others cannot be fetched. So a consumer with
-    one partition behind and others at their end reads one answer every half second. The same
-    happens when an answer arrives between the last check for answers and the next fetch. The
+    one partition behind and others at their end reads one response every half second. The same
+    happens when a response arrives between the last check for responses and the next fetch. The
     original's own coordinator lets the network thread run before each check, which makes that rare;
     holdfast's never waits for that thread in ``poll``.
 
@@ -250,7 +251,7 @@ class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has 
 
     def _fetchable_partitions(self) -> list[TopicPartition]:
         fetchable: list[TopicPartition] = super()._fetchable_partitions()
-        waiting = {answer.topic_partition for answer in self._completed_fetches.copy()}
+        waiting = {fetched.topic_partition for fetched in self._completed_fetches.copy()}
         current = self._next_partition_records
         if current:
             waiting.add(current.topic_partition)
@@ -271,7 +272,7 @@ class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has 
         return bool(self._subscriptions.is_assigned(tp))
 
     def _is_at_end(self, tp: TopicPartition) -> bool:
-        """Return whether the last answer about this partition reached its end."""
+        """Return whether the last response about this partition reached its end."""
         state = self._subscriptions.assignment[tp]
         return state.highwater is not None and state.position.offset >= state.highwater
 

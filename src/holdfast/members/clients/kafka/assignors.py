@@ -49,12 +49,12 @@ from holdfast.core.assignors.registry import Named
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.assignor_protocol import Assignor, MemberView, RebalanceProtocol
 from holdfast.core.machine.policy import DESIGNS, policy_of_protocol
-from holdfast.core.model.limits import NO_GENERATION
+from holdfast.core.model.constants import NO_GENERATION
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ConfigError, WireError
 from holdfast.members.clients.client_assignor import ClientAssignor, partition_counts
 from holdfast.members.config.own_assignors import check_group, make_assignor, resolve
-from holdfast.members.runtime.lags import TIMEOUT_MS, LagSource
+from holdfast.members.runtime.leader_planner import LAG_TIMEOUT_MS, LagSource
 
 __all__ = [
     "CooperativeSticky",
@@ -104,7 +104,7 @@ class KafkaPythonAssignor(ClientAssignor, AbstractPartitionAssignor):  # type: i
         rack: str | None = None,
         upgrading: bool = False,
         lags: LagSource | None = None,
-        lag_timeout_ms: int = TIMEOUT_MS,
+        lag_timeout_ms: int = LAG_TIMEOUT_MS,
         **options: Any,
     ):
         given = resolve(name)
@@ -243,8 +243,10 @@ def replica_racks(
     racks = {broker.node_id: broker.rack for broker in cluster.brokers() if broker.rack}
 
     def of(tp: TopicPartition) -> tuple[str, ...]:
-        found = {rack for node_id, rack in racks.items() if cluster.is_replica_node(tp, node_id)}
-        return tuple(sorted(found))
+        of_replicas = {
+            rack for node_id, rack in racks.items() if cluster.is_replica_node(tp, node_id)
+        }
+        return tuple(sorted(of_replicas))
 
     return {
         topic: [of(TopicPartition(topic, partition)) for partition in range(count)]

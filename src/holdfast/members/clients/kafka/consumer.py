@@ -5,38 +5,47 @@ positions, fetching, a consumer without a group and one that assigns partitions 
 application's calls keep their names, arguments, results and errors. ``docs/clients.md`` lists what
 differs.
 
-**Strategy.** A subclass whose coordinator is
-:class:`~holdfast.members.clients.kafka.coordinator.MemberConsumerCoordinator`.
+Every keyword of kafka-python keeps its meaning; :mod:`~holdfast.members.clients.drop_in` has those
+of holdfast. ``partition_assignment_strategy`` takes names of the registry as well as kafka-python's
+classes, which mean the assignors of the same name. A value that cannot be honoured is refused by
+``KafkaConfigurationError``, as kafka-python refuses its own keywords.
 
-References: KIP-429, KIP-62; Incremental Cooperative Rebalancing, Designs I, II and III.
+**Strategy.** A subclass whose coordinator is
+:class:`~holdfast.members.clients.kafka.coordinator.MemberConsumerCoordinator`. kafka-python's
+defaults, range and roundrobin, stay the defaults, so members of both kinds work in one group. The
+member's connections are kafka-python's too, and take every keyword of security and of the network
+unchanged.
+
+References: KIP-429, KIP-62, KIP-726; Incremental Cooperative Rebalancing, Designs I, II and III.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import kafka
+from kafka.coordinator.assignors.abstract import AbstractPartitionAssignor
+from kafka.coordinator.assignors.cooperative_sticky import CooperativeStickyAssignor
 from kafka.coordinator.assignors.range import RangePartitionAssignor
-from kafka.errors import (
-    IllegalStateError,
-    KafkaConfigurationError,
-    SaslAuthenticationFailedError,
-)
+from kafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+from kafka.errors import IllegalStateError, KafkaConfigurationError, SaslAuthenticationFailedError
 from kafka.structs import TopicPartition
 
 from holdfast.cluster.client_configs import check_tokens, hide_logins, kafka_python_tokens
 from holdfast.errors import ClientError, ConfigError
+from holdfast.members.clients import drop_in
 from holdfast.members.clients.drop_in import ClassReplacement, is_ours, with_login
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_available_first
-from holdfast.members.clients.kafka.config import network_of, settings_of
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
-from holdfast.members.runtime.application_tasks import run_to_end
-from holdfast.members.runtime.readiness import clear_ready_file
-from holdfast.members.session.client_adapter import NOTHING, InFlight
+from holdfast.members.config.settings import Settings
+from holdfast.members.runtime.application_calls import run_to_end
+from holdfast.members.runtime.member_status import clear_ready_file
+from holdfast.members.session.poll_session import NOTHING, InFlight
 
 if TYPE_CHECKING:
     from kafka.consumer.fetcher import ConsumerRecord
@@ -44,15 +53,23 @@ if TYPE_CHECKING:
 
     from holdfast.members.metrics import MemberMetrics
 
+
 _ORIGINAL: Any = kafka.KafkaConsumer
 _STRATEGY = "partition_assignment_strategy"
 _SLICE_MS = 100.0
+_KEEP = {
+    RangePartitionAssignor: "range",
+    RoundRobinPartitionAssignor: "roundrobin",
+    StickyPartitionAssignor: "sticky",
+    CooperativeStickyAssignor: "cooperative-sticky",
+}
+_NETWORK = ("security_protocol", "proxy_url", "socks5_proxy", "selector", "client_dns_lookup")
 _T = TypeVar("_T")
 INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=_STRATEGY)
 """Options that :func:`install` gives every consumer of a group."""
 
 
-class _ComesOutError(Exception):
+class _PollEndedError(Exception):
     """Ends an iterator's call whose poll has ended early."""
 
 
@@ -164,16 +181,16 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         A callback gets no records: it would wait for itself.
         """
         if self._group is None:
-            found: dict[TopicPartition, list[ConsumerRecord]]
-            found = super().poll(timeout_ms, max_records, update_offsets)
-            return found
+            records: dict[TopicPartition, list[ConsumerRecord]]
+            records = super().poll(timeout_ms, max_records, update_offsets)
+            return records
         if update_offsets and self._calls.is_in_call():  # else it is the poll of an iterator
             return {}
         poll = partial(super().poll, max_records=max_records, update_offsets=update_offsets)
-        found = self._delivered(partial(self._poll_in_slices, poll, timeout_ms), {})
-        if not (found or update_offsets) and self._calls.should_return():
-            raise _ComesOutError  # the iterator would continue
-        return found
+        records = self._delivered(partial(self._poll_in_slices, poll, timeout_ms), {})
+        if not (records or update_offsets) and self._calls.should_return():
+            raise _PollEndedError  # the iterator would continue
+        return records
 
     def _poll_in_slices(
         self, poll: Callable[[float], dict[TopicPartition, Any]], timeout_ms: float
@@ -182,10 +199,10 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         deadline = monotonic() + timeout_ms / 1000
         left_ms = timeout_ms
         while True:
-            found = poll(min(left_ms, _SLICE_MS))
+            records = poll(min(left_ms, _SLICE_MS))
             left_ms = 1000 * (deadline - monotonic())
-            if found or left_ms <= 0 or self._calls.should_return():
-                return found
+            if records or left_ms <= 0 or self._calls.should_return():
+                return records
 
     def __next__(self) -> ConsumerRecord:
         if self._group is None:
@@ -201,7 +218,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
             self._member.poll(0)  # before the next record of a list that was polled before
         try:
             return next_record()
-        except (IllegalStateError, _ComesOutError) as error:
+        except (IllegalStateError, _PollEndedError) as error:
             if self._closed:  # in a callback, or on another thread
                 raise StopIteration("KafkaConsumer closed") from None
             if isinstance(error, IllegalStateError):
@@ -213,17 +230,17 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         in_flight = self._in_flight
 
         def deliver() -> _T:
-            found = nothing
+            result = nothing
             in_flight.begin_call()
             try:
-                found = call()
+                result = call()
             finally:
-                in_flight.last_result = found or NOTHING
+                in_flight.last_result = result or NOTHING
                 in_flight.may_be_processed = not self._calls.should_return()
-            return found
+            return result
 
-        found = self._calls.run(deliver)
-        return found if in_flight.may_be_processed else nothing
+        result = self._calls.run(deliver)
+        return result if in_flight.may_be_processed else nothing
 
     def subscribe(self, *topics: Any, **named: Any) -> None:
         """Subscribe to topics or to a pattern, as kafka-python does."""
@@ -244,23 +261,23 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
         """Return the offset of the next record; wait until it is known, as kafka-python does."""
-        adapter = None if self._member is None else self._member.adapter
-        with nullcontext() if adapter is None else adapter.awaiting_position():
-            found: int | None = super().position(partition, timeout_ms=timeout_ms)
-        return found
+        session = None if self._member is None else self._member.session
+        with nullcontext() if session is None else session.adapter.awaiting_position():
+            offset: int | None = super().position(partition, timeout_ms=timeout_ms)
+        return offset
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continue at another offset, as kafka-python does."""
         super().seek(partition, offset)
         if self._member is not None:
-            self._member.sought(partition, offset)
+            self._member.record_seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Continue at the first offset of ``partitions``, by default of all."""
         super().seek_to_beginning(*partitions)
         if self._member is not None:
             for partition in partitions or self.assignment():
-                self._member.sought(partition, 0)
+                self._member.record_seek(partition, 0)
 
     def close(
         self,
@@ -306,14 +323,14 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def metrics(self, raw: bool = False) -> dict[str, dict[str, float]] | None:
         """Return kafka-python's metrics, with the member's in ``consumer-coordinator-metrics``."""
-        found: dict[str, dict[str, float]] | None = super().metrics(raw)
+        metrics: dict[str, dict[str, float]] | None = super().metrics(raw)
         ours = self.__holdfast_metrics__()
-        if found and ours is not None and not raw:
-            found["consumer-coordinator-metrics"] = {
-                **found.get("consumer-coordinator-metrics", {}),
+        if metrics and ours is not None and not raw:
+            metrics["consumer-coordinator-metrics"] = {
+                **metrics.get("consumer-coordinator-metrics", {}),
                 **ours.to_kafka(),
             }
-        return found
+        return metrics
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
         session = None if self._group is None else self._group.session
@@ -356,3 +373,47 @@ def install(**keywords: Any) -> Callable[[], None]:
     ``partition_assignment_strategy`` of a framework is dropped, unless it is given here as well.
     """
     return INSTALLED.install({_ORIGINAL: KafkaConsumer}, keywords)
+
+
+def settings_of(
+    options: Mapping[str, Any], ours: Mapping[str, Any], *, strategies: Iterable[Any] | None
+) -> Settings:
+    """Return the member's settings; ``strategies`` is None if only a policy is named.
+
+    Raises
+    ------
+    KafkaConfigurationError
+        For a keyword that is unknown, out of range, or in conflict with another.
+    """
+    try:
+        return drop_in.settings_of(
+            options, ours, strategies, same=drop_in.SAME, assignor_of=_assignor
+        )
+    except ConfigError as error:
+        raise KafkaConfigurationError(str(error)) from error
+
+
+def network_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return keywords of security and of the network, for the member's own connections."""
+    return {
+        word: value
+        for word, value in options.items()
+        if word in _NETWORK or word.startswith(("ssl_", "sasl_"))
+    }
+
+
+def _assignor(given: Any) -> Any:
+    """Return a name, an assignor of holdfast, or one written for kafka-python."""
+    kind = given if isinstance(given, type) else type(given)
+    if kind in _KEEP:
+        return _KEEP[kind]
+    protocol = getattr(given, "protocol", None)  # one of holdfast.members.clients.kafka.assignors
+    if protocol is not None:
+        return protocol
+    if issubclass(kind, AbstractPartitionAssignor):
+        raise KafkaConfigurationError(
+            f"partition_assignment_strategy: {kind.__name__} is written for kafka-python's own "
+            "coordinator; name an assignor of the registry, or give one with the parts of "
+            "holdfast.core.machine.leader.assignor_protocol.Assignor"
+        )
+    return given

@@ -6,15 +6,14 @@ and partitions that stay are not fetched again. Callbacks run inside ``poll``, `
 ``close``, on the application's thread, and may commit.
 
 The session commits. A later call of the application calls the callback of a commit that did not
-wait, in the order of the answers. The callback of automatic commits is
+wait, in the order of the responses. The callback of automatic commits is
 ``default_offset_commit_callback``. A commit that the group refused, or that names what this member
-may not commit, raises ``CommitFailedError``. A missing answer is an error of the connection, and
+may not commit, raises ``CommitFailedError``. A missing response is an error of the connection, and
 can be retried.
 
 **Strategy.** The consumer calls its coordinator by public names alone, which this class has. It has
-one :class:`~holdfast.members.session.poll_session.PollSession` from the first poll after
-``subscribe`` to the end of the membership. The session requests start offsets, kafka-python the
-offsets of ``committed()``.
+one :class:`KafkaSession` from the first poll after ``subscribe`` to the end of the membership. The
+session requests start offsets, kafka-python the offsets of ``committed()``.
 
 References: KIP-429, KIP-62, KIP-345, KIP-447; Kafka's ``CommitFailedException``.
 """
@@ -31,7 +30,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import kafka.errors as kafka_errors
-from kafka.future import Future as TheirFuture
+from kafka.future import Future as KafkaFuture
 from kafka.structs import ConsumerGroupMetadata, MemberState, OffsetAndMetadata, TopicPartition
 from kafka.util import WeakMethod
 
@@ -40,7 +39,7 @@ from holdfast.core.machine import states as machine_states
 from holdfast.core.machine.codes import COMMIT_FAILED
 from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.errors import HoldfastError, LocalProtocolError, RemoteProtocolError
-from holdfast.members.clients.drop_in import of_connection, translated
+from holdfast.members.clients.drop_in import to_client_error, to_connection_error
 from holdfast.members.clients.kafka.adapter import (
     CrossThreadCalls,
     SubscriptionAdapter,
@@ -48,132 +47,104 @@ from holdfast.members.clients.kafka.adapter import (
     to_client_offsets,
 )
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_tasks import ApplicationTask, run_to_end
-from holdfast.members.session.client_adapter import Callback, ClientTraits, InFlight
+from holdfast.members.runtime.application_calls import ApplicationTask, run_to_end
 from holdfast.members.session.membership import Membership
-from holdfast.members.session.poll_session import PollSession
+from holdfast.members.session.poll_session import InFlight, PollSession
+from holdfast.members.session.session import ClientTraits, Notification
 
 if TYPE_CHECKING:
     from holdfast.core.machine.leader.assignor_protocol import Assignor
-    from holdfast.members.runtime.member_log import MemberSnapshot
+    from holdfast.members.runtime.member_status import MemberSnapshot
 
-TheirOffsets = Mapping[TopicPartition, OffsetAndMetadata]
+ClientOffsets = Mapping[TopicPartition, OffsetAndMetadata]
 OnCommit = Callable[[Any, Any], object]
 """Takes offsets, and None or an error."""
 
+_LOOK_S = 0.1
+_CONNECT_S = 0.1  # how long the first poll of a member waits for a broker
+# kafka-python's listener is called in every round, and its errors do not affect a revocation.
+_TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=False)
 
-class GroupCommits:
-    """Commits of one consumer, and the calls of their callbacks."""
 
-    def __init__(self, config: Mapping[str, Any]):
+class KafkaSession(PollSession):
+    """The session of one membership of a ``KafkaConsumer``; ``config`` is kafka-python's.
+
+    ``due_callbacks`` has the calls of callbacks of commits that were answered. It belongs to the
+    consumer: a call may be due when the membership has ended.
+    """
+
+    adapter: SubscriptionAdapter
+
+    def __init__(
+        self,
+        membership: Membership,
+        adapter: SubscriptionAdapter,
+        in_flight: InFlight,
+        config: Mapping[str, Any],
+        due_callbacks: deque[Callable[[], object]],
+    ):
+        super().__init__(membership, adapter, _TRAITS, in_flight)
+        adapter.session = self
         self._config = config
-        self._answered: deque[Callable[[], object]] = deque()  # callbacks that are due
+        self._due_callbacks = due_callbacks
 
     def limit_s(self, timeout_ms: float | None) -> float:
         """Return how long a call may take, in s."""
         limit_ms = self._config["request_timeout_ms"] if timeout_ms is None else timeout_ms
         return float(limit_ms) / 1000
 
-    def notify(self) -> None:
-        """Call the callbacks of commits that were answered."""
-        while self._answered:
-            self._answered.popleft()()
-
-    def commit_sync(
-        self, session: PollSession, offsets: TheirOffsets | None, timeout_ms: float | None
-    ) -> None:
+    def commit_sync(self, offsets: ClientOffsets | None, timeout_ms: float | None) -> None:
         """Commit ``offsets`` (default: processed), and wait until it is done."""
-        wanted, origin = session.offsets_to_commit(_named(offsets))
-        self.notify()
+        to_commit, origin = self.offsets_to_commit(_named(offsets))
+        call_all(self._due_callbacks)
         limit_s = self.limit_s(timeout_ms)
         try:
-            session.commits.commit_async(wanted, origin, timeout_s=limit_s).result(limit_s)
+            self.commits.commit_async(to_commit, origin, timeout_s=limit_s).result(limit_s)
         except HoldfastError as error:
             raise error_of_late_commit(error) from error
         except TimeoutError:
             raise kafka_errors.KafkaTimeoutError from None
 
     def commit_async(
-        self,
-        session: PollSession,
-        offsets: TheirOffsets | None,
-        reported: TheirOffsets,
-        callback: OnCommit | None,
+        self, offsets: ClientOffsets | None, reported: ClientOffsets, callback: OnCommit | None
     ) -> Any:
         """Commit ``offsets`` (default: processed); the callback gets ``reported`` later."""
-        wanted, origin = session.offsets_to_commit(_named(offsets))
-        self.notify()
+        to_commit, origin = self.offsets_to_commit(_named(offsets))
+        call_all(self._due_callbacks)
         try:
-            sent = session.commits.commit_async(wanted, origin, timeout_s=self.limit_s(None))
+            sent = self.commits.commit_async(to_commit, origin, timeout_s=self.limit_s(None))
         except HoldfastError as error:
             raise error_of_commit(error) from error
-        return self._answer_later(sent, reported, callback)
+        return self._call_back_later(sent, reported, callback)
 
-    def maybe_auto_commit(self, session: PollSession) -> None:
-        """Commit what is processed, if the interval has passed."""
-        if (sent := session.maybe_auto_commit()) is not None:
-            self._answer_later(sent[1], to_client_offsets(sent[0]), None)
+    def maybe_auto_commit(self) -> tuple[Offsets, Future[None]] | None:
+        """Commit what is processed, if the interval has passed; a later call reports it."""
+        if (sent := super().maybe_auto_commit()) is not None:
+            self._call_back_later(sent[1], to_client_offsets(sent[0]), None)
+        return sent
 
-    def _answer_later(
-        self, sent: Future[None], reported: TheirOffsets, callback: OnCommit | None
+    def _call_back_later(
+        self, sent: Future[None], reported: ClientOffsets, callback: OnCommit | None
     ) -> Any:
         callback = callback or self._config["default_offset_commit_callback"]
-        future, answered = TheirFuture(), self._answered
-        future.add_both(lambda found: answered.append(partial(callback, reported, found)))
+        future, due_callbacks = KafkaFuture(), self._due_callbacks
+        future.add_both(lambda result: due_callbacks.append(partial(callback, reported, result)))
 
-        def answer(done: Future[None]) -> None:
+        def complete(done: Future[None]) -> None:
             error = done.exception()
             if error is None:
                 future.success(None)
             else:
                 future.failure(error_of_commit(error))
 
-        sent.add_done_callback(answer)
+        sent.add_done_callback(complete)
         return future
 
 
-def _named(offsets: TheirOffsets | None) -> Offsets | None:
-    """Return the offsets of a program; raise what kafka-python raises for other types."""
-    if offsets is None:
-        return None
-    if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(
-        isinstance(at, OffsetAndMetadata) for at in offsets.values()
-    ):
-        raise TypeError("offsets must be dict[TopicPartition, OffsetAndMetadata]")
-    return from_client_offsets(offsets)
-
-
-def _is_transient(error: Any) -> bool:
-    """Return whether a retry may succeed after one of kafka-python's errors.
-
-    An error without a class of its own means that no broker has answered.
-    """
-    return type(error) is kafka_errors.KafkaError or isinstance(error, kafka_errors.RetriableError)
-
-
-def error_of_commit(error: BaseException) -> Any:
-    """Convert an error of a commit to kafka-python's."""
-    if isinstance(error, LocalProtocolError):  # what this generation does not own
-        return kafka_errors.CommitFailedError(str(error))
-    if isinstance(error, RemoteProtocolError) and error.error_code in COMMIT_FAILED:
-        return kafka_errors.CommitFailedError(translated(kafka_errors, error))
-    return of_connection(kafka_errors, error)
-
-
-def error_of_late_commit(error: BaseException) -> Any:
-    """Convert the error of a commit that was retried until its time limit."""
-    found = error_of_commit(error)
-    if not _is_transient(found):
-        return found
-    late = kafka_errors.KafkaTimeoutError(str(error))
-    late.__cause__ = found
-    return late
-
-
-_LOOK_S = 0.1
-_CONNECT_S = 0.1  # how long the first poll of a member waits for a broker
-# kafka-python's listener is called in every round, and its errors do not affect a revocation.
-_TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=False)
+def call_all(due: deque[Callable[[], object]]) -> None:
+    """Make the calls that are due, in order."""
+    while due:
+        due.popleft()()
 
 
 class MemberConsumerCoordinator:
@@ -206,16 +177,15 @@ class MemberConsumerCoordinator:
         self._connect = partial(Connections, options=network)
         self._in_flight = in_flight
         self._calls = calls
-        self.session: PollSession | None = None
+        self.session: KafkaSession | None = None
         self.returns: bool | None = (
             None  # whether the member comes back, by the argument of close()
         )
         self.waiting: Collection[Any] = ()  # tasks for the application's next call
-        self.adapter: SubscriptionAdapter | None = None
         self._topics: tuple[str, ...] | None = None  # the member's subscription
         self._counts: dict[str, Any] = {}
-        self._commits = GroupCommits(original.config)
-        cluster.add_listener(WeakMethod(self._note_partitions))
+        self._due_callbacks: deque[Callable[[], object]] = deque()
+        cluster.add_listener(WeakMethod(self._check_partitions))
 
     # The member
 
@@ -225,24 +195,26 @@ class MemberConsumerCoordinator:
         return bool(self._subscription.partitions_auto_assigned())
 
     @property
-    def _running(self) -> PollSession | None:
+    def _running(self) -> KafkaSession | None:
         """Return the session of a member that is connected."""
         session = self.session
         return None if session is None or session.membership.runtime is None else session
 
-    def _new_session(self) -> PollSession:
+    def _new_session(self) -> KafkaSession:
         membership = Membership(self._settings, self.assignors, self._connect)
-        self.adapter = adapter = SubscriptionAdapter(
+        adapter = SubscriptionAdapter(
             self._subscription, partial(self._calls.call_on_thread, self._run)
         )
-        adapter.session = session = PollSession(membership, adapter, _TRAITS, self._in_flight)
+        session = KafkaSession(
+            membership, adapter, self._in_flight, self._original.config, self._due_callbacks
+        )
         weakref.finalize(self, membership.close)  # a forgotten consumer
         if not session.is_cooperative:  # as kafka-python, which revokes before every join
-            nothing = Callback(ListenerCall.REVOKED, ())
+            nothing = Notification(ListenerCall.REVOKED, ())
             session.tasks.put(ApplicationTask(partial(adapter.notify, nothing)))
         return session
 
-    def _joined(self, wait_s: float) -> PollSession:
+    def _joined(self, wait_s: float) -> KafkaSession:
         """Return the session of the subscription; a new one waits briefly for a broker."""
         session = self.session
         if session is None:
@@ -263,10 +235,10 @@ class MemberConsumerCoordinator:
             session.tasks.do_all(0.0)
             if not session.membership.is_fenced:  # else every poll raises it, as the original's
                 self._forget(session)
-            raise translated(kafka_errors, failure) from failure
+            raise to_client_error(kafka_errors, failure) from failure
         return session
 
-    def _note_partitions(self, cluster: Any) -> None:
+    def _check_partitions(self, cluster: Any) -> None:
         """Have the member check its topics, if kafka-python has seen their partitions change."""
         topics = self._subscription.subscription or ()
         counts = {topic: cluster.partitions_for_topic(topic) for topic in sorted(topics)}
@@ -280,15 +252,15 @@ class MemberConsumerCoordinator:
 
     def group_metadata(self) -> Any:
         """Return the metadata that fence a transaction's offsets (KIP-447)."""
-        found = self._original.group_metadata()
+        metadata = self._original.group_metadata()
         if self._running is None:
-            return found
+            return metadata
         snapshot = self._running.membership.snapshot
         return ConsumerGroupMetadata(
-            group_id=found.group_id,
+            group_id=metadata.group_id,
             generation_id=snapshot.identity.generation,
             member_id=snapshot.identity.member_id,
-            group_instance_id=found.group_instance_id,
+            group_instance_id=metadata.group_instance_id,
             state=_state(snapshot),
         )
 
@@ -298,11 +270,11 @@ class MemberConsumerCoordinator:
         """Do the application's tasks, and raise errors of callbacks; never wait for the group."""
         if not self.is_subscribed:
             return bool(self._original.poll(timeout_ms=timeout_ms))
-        self._commits.notify()
+        call_all(self._due_callbacks)
         session = self._joined(math.inf if timeout_ms is None else timeout_ms / 1000)
         if session.membership.member_thread is not None:  # else no broker has answered yet
             _raise_of_callback(session.begin_poll())
-            self._commits.maybe_auto_commit(session)
+            session.maybe_auto_commit()
         return True
 
     def time_to_next_poll(self) -> float:
@@ -333,11 +305,13 @@ class MemberConsumerCoordinator:
                 session.is_automatic = session.is_automatic and autocommit
                 self._leave(session, timeout_ms, process_ends=True)
         finally:
-            self._cluster.remove_listener(WeakMethod(self._note_partitions))
+            self._cluster.remove_listener(WeakMethod(self._check_partitions))
             self._original.close(autocommit=autocommit, timeout_ms=timeout_ms)
 
-    def _leave(self, session: PollSession, timeout_ms: float | None, *, process_ends: bool) -> None:
-        deadline = time.monotonic() + self._commits.limit_s(timeout_ms)
+    def _leave(
+        self, session: KafkaSession, timeout_ms: float | None, *, process_ends: bool
+    ) -> None:
+        deadline = time.monotonic() + session.limit_s(timeout_ms)
         returns = self.returns if process_ends else None
 
         def revoke_and_leave() -> None:
@@ -349,20 +323,20 @@ class MemberConsumerCoordinator:
         finally:
             self._forget(session)
 
-    def _forget(self, session: PollSession) -> None:
+    def _forget(self, session: KafkaSession) -> None:
         session.membership.close()
         if self.is_subscribed:
             self._subscription.assign_from_subscribed([])
-        self.adapter, self.waiting = None, ()
+        self.waiting = ()
         self.session = None  # last: a second call continues
 
     # Offsets
 
     def refresh_committed_offsets_if_needed(self, timeout_ms: float | None = None) -> bool:
         """Find start offsets of new partitions; a member waits for open transactions (KIP-447)."""
-        if self._running is None or self.adapter is None:
+        if self._running is None:
             return bool(self._original.refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
-        return self.adapter.find_starts(timeout_ms)
+        return self._running.adapter.find_starts(timeout_ms)
 
     def fetch_committed_offsets(
         self, partitions: Sequence[TopicPartition], timeout_ms: float | None = None
@@ -370,7 +344,7 @@ class MemberConsumerCoordinator:
         """Return committed offsets, as kafka-python does."""
         return self._original.fetch_committed_offsets(partitions, timeout_ms=timeout_ms)
 
-    def sought(self, partition: TopicPartition, offset: int) -> None:
+    def record_seek(self, partition: TopicPartition, offset: int) -> None:
         """Record a seek; the application may commit from the new offset on."""
         if self.session is not None:
             self.session.subscription_state.seek((partition.topic, partition.partition), offset)
@@ -378,21 +352,21 @@ class MemberConsumerCoordinator:
     # Commits; without offsets, of what is processed
 
     def commit_offsets_sync(
-        self, offsets: TheirOffsets | None, timeout_ms: float | None = None
+        self, offsets: ClientOffsets | None, timeout_ms: float | None = None
     ) -> Any:
         """Commit, and wait until it is done; it is retried while a round overtakes it."""
         if self._running is not None:
-            return self._commits.commit_sync(self._running, offsets, timeout_ms)
+            return self._running.commit_sync(offsets, timeout_ms)
         reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
         return self._original.commit_offsets_sync(reported, timeout_ms=timeout_ms)
 
     def commit_offsets_async(
-        self, offsets: TheirOffsets | None, callback: OnCommit | None = None
+        self, offsets: ClientOffsets | None, callback: OnCommit | None = None
     ) -> Any:
         """Commit without waiting, as kafka-python does."""
         reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
         if self._running is not None:
-            return self._commits.commit_async(self._running, offsets, reported, callback)
+            return self._running.commit_async(offsets, reported, callback)
         return self._original.commit_offsets_async(reported, callback=callback)
 
 
@@ -410,3 +384,41 @@ def _raise_of_callback(error: BaseException | None) -> None:
         raise kafka_errors.KafkaError("User rebalance callback throws an error") from error
     if error is not None:
         raise error
+
+
+def _named(offsets: ClientOffsets | None) -> Offsets | None:
+    """Return the offsets of a program; raise what kafka-python raises for other types."""
+    if offsets is None:
+        return None
+    if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(
+        isinstance(at, OffsetAndMetadata) for at in offsets.values()
+    ):
+        raise TypeError("offsets must be dict[TopicPartition, OffsetAndMetadata]")
+    return from_client_offsets(offsets)
+
+
+def _is_transient(error: Any) -> bool:
+    """Return whether a retry may succeed after one of kafka-python's errors.
+
+    An error without a class of its own means that no broker has answered.
+    """
+    return type(error) is kafka_errors.KafkaError or isinstance(error, kafka_errors.RetriableError)
+
+
+def error_of_commit(error: BaseException) -> Any:
+    """Convert an error of a commit to kafka-python's."""
+    if isinstance(error, LocalProtocolError):  # what this generation does not own
+        return kafka_errors.CommitFailedError(str(error))
+    if isinstance(error, RemoteProtocolError) and error.error_code in COMMIT_FAILED:
+        return kafka_errors.CommitFailedError(to_client_error(kafka_errors, error))
+    return to_connection_error(kafka_errors, error)
+
+
+def error_of_late_commit(error: BaseException) -> Any:
+    """Convert the error of a commit that was retried until its time limit."""
+    refusal = error_of_commit(error)
+    if not _is_transient(refusal):
+        return refusal
+    late = kafka_errors.KafkaTimeoutError(str(error))
+    late.__cause__ = refusal
+    return late

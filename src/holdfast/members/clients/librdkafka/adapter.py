@@ -7,8 +7,8 @@ on demand; no record is inspected.
 A partition without a start offset of the application starts at the committed offset of the group,
 else by ``auto.offset.reset``; an open transaction is waited for (KIP-447). Automatic commits
 include the start offset, so the next owner continues there, even if no record has come. The call
-that assigns waits only briefly for the answer. A partition whose start offset is not known by then
-appears assigned to the application, and librdkafka gets it with the answer.
+that assigns waits only briefly for the response. A partition whose start offset is not known by
+then appears assigned to the application, and librdkafka gets it with the response.
 
 **Strategy.** The consumer is referred to weakly: the member's threads refer to the adapter, and a
 forgotten consumer must end.
@@ -43,9 +43,8 @@ from holdfast.members.clients.librdkafka.recreation import (
     ClientRecreation,
     serializes_calls,
 )
-from holdfast.members.runtime.member_log import NAME
-from holdfast.members.session.client_adapter import Callback, StartOffsetsRequest
-from holdfast.members.session.session import GroupSession
+from holdfast.members.runtime.member_status import NAME
+from holdfast.members.session.session import GroupSession, Notification, StartOffsetsRequest
 
 _log = logging.getLogger(NAME)
 _MOST_INTRODUCED = 16  # more requests would take as long as they save
@@ -92,7 +91,7 @@ class StartPositions:
         self._begin_known(_WAITED_S)
 
     def start_known(self) -> None:
-        """Assign waiting partitions, if an answer has come; never wait for one."""
+        """Assign waiting partitions, if a response has come; never wait for one."""
         if self.waiting or self._request.is_open:
             self._begin_known(0.0)
 
@@ -100,15 +99,15 @@ class StartPositions:
         adapter, consumer = self._adapter, self._adapter.consumer
         requested = set(self.waiting)
         try:
-            answer = self._request.response(requested, wait_s)
+            response = self._request.response(requested, wait_s)
         except HoldfastError as error:
-            answer = adapter.on_start_refused(error, requested)
-        start_offsets = {tp: answer[tp] for tp in sorted(requested) if tp in answer}
+            response = adapter.on_start_refused(error, requested)
+        start_offsets = {tp: response[tp] for tp in sorted(requested) if tp in response}
         self.forget(start_offsets)
         self._with_start |= {
             tp for tp, start in start_offsets.items() if start.offset != OFFSET_INVALID
         }
-        self._request.take(answer, requested)
+        self._request.take(response, requested)
         if start_offsets:
             given = adapter.use_start_offsets(start_offsets)
             _Original.incremental_assign(
@@ -125,8 +124,8 @@ class StartPositions:
 
     def forget(self, partitions: Collection[Resource]) -> None:
         """Forget partitions that are unassigned, or need not wait."""
-        for noted in (self._with_start, self.waiting):
-            noted.difference_update(partitions)
+        for recorded in (self._with_start, self.waiting):
+            recorded.difference_update(partitions)
 
     def hide(self, assignment: list[Any]) -> list[Any]:
         """Return an assignment as the original does: a partition without an offset is stored."""
@@ -142,7 +141,7 @@ Listener = Callable[[list[Resource]], object]
 
 
 class LibrdkafkaAdapter:
-    """librdkafka's :class:`~holdfast.members.session.client_adapter.PollClientAdapter`.
+    """librdkafka's :class:`~holdfast.members.session.poll_session.PollClientAdapter`.
 
     ``reset`` is the logical offset of ``auto.offset.reset``, None if it is an error. If the
     coordinator refuses the request for committed offsets, librdkafka sends it too, and reports the
@@ -186,12 +185,12 @@ class LibrdkafkaAdapter:
 
     def first_in_flight(self, held: Any) -> Offsets:
         messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
-        found: dict[Resource, OffsetToCommit] = {}
+        first: dict[Resource, OffsetToCommit] = {}
         for message in messages:
             if message.error() is None:
                 start = message.topic(), message.partition()
-                found.setdefault(start, OffsetToCommit(message.offset()))
-        return found
+                first.setdefault(start, OffsetToCommit(message.offset()))
+        return first
 
     # Changes
 
@@ -322,25 +321,27 @@ class LibrdkafkaAdapter:
     def has_callback(self, call: ListenerCall) -> bool:
         return self.listener_for(call) is not None
 
-    def notify(self, callback: Callback) -> BaseException | None:
+    def notify(self, notification: Notification) -> BaseException | None:
         """Run the callback, unless it has no partitions."""
-        return self._run(callback) if callback.resources else None
+        return self._run(notification) if notification.resources else None
 
-    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+    def apply_assignment(
+        self, notification: Notification, *, should_report: bool
+    ) -> BaseException | None:
         """Run the callback, then begin to fetch the partitions."""
-        if not callback.was_called:
-            self._introduce({topic for topic, _ in callback.resources})
-        error = self._run(callback) if should_report else None
-        self._assign_rest(callback)
+        if not notification.was_called:
+            self._introduce({topic for topic, _ in notification.resources})
+        error = self._run(notification) if should_report else None
+        self._assign_rest(notification)
         return error
 
-    def _assign_rest(self, callback: Callback) -> None:
+    def _assign_rest(self, notification: Notification) -> None:
         """Assign what the callback has not assigned itself."""
-        self.assign_new([TopicPartition(*tp) for tp in callback.in_order()])
+        self.assign_new([TopicPartition(*tp) for tp in notification.in_order()])
 
-    def _run(self, callback: Callback) -> BaseException | None:
-        listener = self.listener_for(callback.call)
-        return None if listener is None else callback(listener, callback.in_order())
+    def _run(self, notification: Notification) -> BaseException | None:
+        listener = self.listener_for(notification.call)
+        return None if listener is None else notification(listener, notification.in_order())
 
 
 def offsets_of(partitions: Sequence[Any]) -> dict[Resource, OffsetToCommit]:

@@ -41,8 +41,8 @@ from holdfast.members.clients.librdkafka.adapter import (
 )
 from holdfast.members.clients.librdkafka.recreation import keep_in_forks
 from holdfast.members.config.settings import Settings, librdkafka_fetch
-from holdfast.members.runtime.member_log import NAME
-from holdfast.members.session.client_adapter import Callback
+from holdfast.members.runtime.member_status import NAME
+from holdfast.members.session.session import Notification
 
 _log = logging.getLogger(NAME)
 _library_log = logging.getLogger("holdfast.librdkafka")
@@ -138,10 +138,10 @@ class ConsumerAdapter(LibrdkafkaAdapter):
 
     def fetch(self, limit: int, wait_s: float) -> list[Any]:
         """Return the next records, at most ``limit``; an empty list after ``wait_s`` seconds."""
-        if self._retained.records and (found := self._retained.take(limit, self.paused)):
-            for message in found:  # in order: the last one of each partition counts
+        if self._retained.records and (retained := self._retained.take(limit, self.paused)):
+            for message in retained:  # in order: the last one of each partition counts
                 self._reached[message.topic(), message.partition()] = message.offset() + 1
-            return found
+            return retained
         try:
             messages = self._consume(limit, wait_s)
         except BaseException as error:  # librdkafka's client may raise anything; so may Ctrl-C
@@ -168,27 +168,27 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         if any(map(Message.error, messages)):
             failed = [message for message in messages if message.error() is not None]
             messages = [message for message in messages if message.error() is None]
-            found = self._delivered(messages)
-            self._note_failed(failed)
-            return found
+            delivered = self._delivered(messages)
+            self._record_failed(failed)
+            return delivered
         return self._delivered(messages)
 
     def _delivered(self, messages: list[Any]) -> list[Any]:
         if not messages:
             self.recreate_if_stalled()
             return messages
-        self.recreation.stall_detector.reset()
+        self.recreation.record_progress()
         if self._lost or self._retained.partitions or self._retained.records:
             messages = self._retained.sort_out(messages, self._lost)
         retained = self._retained.partitions | self._retained.records.keys()
         elsewhere = self._lost | self._failed | retained
         here = [TopicPartition(*tp) for tp in self._reached.keys() - elsewhere]
-        for found in _Original.position(self.client, here):
-            if found.offset >= 0:
-                self._reached[found.topic, found.partition] = found.offset
+        for position in _Original.position(self.client, here):
+            if position.offset >= 0:
+                self._reached[position.topic, position.partition] = position.offset
         return messages
 
-    def _note_failed(self, messages: Collection[Any]) -> None:
+    def _record_failed(self, messages: Collection[Any]) -> None:
         """Keep the errors of partitions until polls raise them."""
         for message in messages:
             error, tp = message.error(), (message.topic() or "", message.partition())
@@ -228,7 +228,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         self._retained.records.clear()
         return self._application_positions()
 
-    # See holdfast.members.session.client_adapter.PollClientAdapter
+    # See holdfast.members.session.poll_session.PollClientAdapter
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
         reached = dict(self._reached)  # the member's threads read it as well
@@ -256,17 +256,19 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         self._retained.forget(partitions)
         self._failed.difference_update(partitions)
         for tp in partitions:
-            for noted in (self._reached, self._sought, self._errors):
-                noted.pop(tp, None)
+            for of_partitions in (self._reached, self._sought, self._errors):
+                of_partitions.pop(tp, None)
 
     def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
         """Return the partitions to resume; the next assignment pauses them again."""
         return (self._pending_revocation | self.paused).intersection(gone)
 
-    def apply_assignment(self, callback: Callback, *, should_report: bool) -> BaseException | None:
+    def apply_assignment(
+        self, notification: Notification, *, should_report: bool
+    ) -> BaseException | None:
         self.paused &= self.session.membership.snapshot.owned
-        error = super().apply_assignment(callback, should_report=should_report)
-        self.unassign(self._retained.partitions - callback.resources)
+        error = super().apply_assignment(notification, should_report=should_report)
+        self.unassign(self._retained.partitions - notification.resources)
         return error
 
     def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:
@@ -362,7 +364,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         here = sorted(self._reached.keys() & set(partitions))
         _Original.resume(self.client, [TopicPartition(*tp) for tp in here])
 
-    def has_begun(self) -> bool:
+    def is_fetching(self) -> bool:
         """Return whether any partition is fetched."""
         return bool(self._reached)
 

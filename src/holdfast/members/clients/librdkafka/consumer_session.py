@@ -22,11 +22,10 @@ from holdfast.members.clients.librdkafka.adapter import SLICE_S, Listener
 from holdfast.members.clients.librdkafka.consumer_adapter import ConsumerAdapter
 from holdfast.members.config.arguments import as_offsets, check_offsets
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals
-from holdfast.members.runtime.application_tasks import run_to_end
-from holdfast.members.session.client_adapter import NOTHING, ClientTraits, InFlight
+from holdfast.members.runtime.application_calls import ApplicationCalls, EndSignals, run_to_end
 from holdfast.members.session.membership import Membership
-from holdfast.members.session.poll_session import PollSession
+from holdfast.members.session.poll_session import NOTHING, InFlight, PollSession
+from holdfast.members.session.session import ClientTraits
 
 if TYPE_CHECKING:
     from confluent_kafka import Message
@@ -76,14 +75,14 @@ class ConsumerSession(PollSession):
         """Return the next records, at most ``limit``; see :meth:`holdfast.Consumer.poll`."""
         self._raise_failure_after_callbacks()
         deadline = time.monotonic() + timeout_s
-        found: list[Message] = []
+        records: list[Message] = []
         in_flight = self.in_flight
         in_flight.begin_call()
         try:
-            found = self._next_records(limit, deadline)
-            return found if in_flight.may_be_processed else []
+            records = self._next_records(limit, deadline)
+            return records if in_flight.may_be_processed else []
         finally:
-            in_flight.last_result = found or NOTHING
+            in_flight.last_result = records or NOTHING
 
     def _next_records(self, limit: int, deadline: float) -> list[Message]:
         """Return the next records; the time of callbacks is not counted."""
@@ -111,7 +110,7 @@ class ConsumerSession(PollSession):
             self._raise_failure_after_callbacks()
 
     def _fetched(self, limit: int, wait_s: float) -> list[Message]:
-        if self.adapter.has_begun():
+        if self.adapter.is_fetching():
             return self.adapter.fetch(limit, wait_s)
         with suppress(queue.Empty):  # the first assignment, most often
             self.tasks.first(wait_s)
@@ -122,7 +121,7 @@ class ConsumerSession(PollSession):
     def send_commit(
         self, offsets: Mapping[tuple[str, int], int] | None
     ) -> tuple[Offsets, Future[None]]:
-        """Commit ``offsets``, by default what is processed; return it, and the future answer."""
+        """Commit ``offsets``, by default what is processed; return it, and the future response."""
         if offsets is not None:
             check_offsets(offsets)
         elif not self.in_flight.may_be_processed:  # the application never got the list

@@ -13,13 +13,12 @@ waits for these threads, and librdkafka then ends the process with a failed asse
 program only forgets the client or ends. So in a fork every client of the parent stays as it is,
 until the process ends.
 
-**Strategy.** If no position has moved for a while, librdkafka gets a request for a topic;
-:class:`StallDetector` counts. If a recreation does not help, the next one comes after twice as many
-requests. confluent-kafka lets a closed object be initialized again, inside the same consumer.
-Before its calls waited for each other, another thread could be inside the library meanwhile: there
-the stall is only logged.
+**Strategy.** If no position has moved for a while, librdkafka gets a request for a topic. If a
+recreation does not help, the next one comes after twice as many requests. confluent-kafka lets a
+closed object be initialized again, inside the same consumer. Before its calls waited for each
+other, another thread could be inside the library meanwhile: there the stall is only logged.
 
-Not obvious: librdkafka 2.10 to 2.16 drops every broker that a Metadata answer does not name. A
+Not obvious: librdkafka 2.10 to 2.16 drops every broker that a Metadata response does not name. A
 broker that has just started may name none. Then librdkafka usually starts again at
 ``bootstrap.servers``, but in some orders of its threads it does not, and stays without brokers.
 
@@ -55,44 +54,12 @@ serializes_calls = CALLER is not None
 _Original: Any = confluent_kafka.Consumer
 
 
-class StallDetector:
-    """Counts requests that found no broker since the last record or response."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        """Record that a record or a response has come."""
-        self._requested_at = time.monotonic()
-        self._n_failed = 0
-        self._n_allowed = _REQUESTS
-
-    def is_due(self) -> bool:
-        """Return whether the next request is due."""
-        return time.monotonic() - self._requested_at >= REQUEST_EVERY_S
-
-    def found_none(self, heartbeat_answered_at: float) -> bool:
-        """Record a request that found no broker; return whether the client is stalled.
-
-        ``heartbeat_answered_at`` is the time at which the coordinator last acknowledged a
-        heartbeat, by the monotonic clock.
-        """
-        is_there = heartbeat_answered_at > self._requested_at
-        self._n_failed = self._n_failed + 1 if is_there else 0
-        self._requested_at = time.monotonic()
-        if self._n_failed < self._n_allowed:
-            return False
-        self._n_failed = 0
-        self._n_allowed = min(2 * self._n_allowed, _MOST_REQUESTS)
-        return True
-
-
 class ClientRecreation:
     """Recreates the client of one consumer."""
 
     def __init__(self, client_config: Mapping[str, Any]):
         self._client_config = client_config
-        self.stall_detector = StallDetector()
+        self.record_progress()
         self._login: tuple[str, str] | None = None
         self._sought: dict[Resource, tuple[int, int]] = {}  # to where, and from which position
         self._application_positions: dict[Resource, int] = {}
@@ -111,21 +78,48 @@ class ClientRecreation:
         for tp in list(self._sought if partitions is None else partitions):
             self._sought.pop(tp, None)
 
+    def record_progress(self) -> None:
+        """Record that a record or a response has come."""
+        self._requested_at = time.monotonic()
+        self._n_failed = 0  # requests since then that have found no broker
+        self._n_allowed = _REQUESTS
+
+    def is_request_due(self) -> bool:
+        """Return whether the next request is due."""
+        return time.monotonic() - self._requested_at >= REQUEST_EVERY_S
+
+    def found_no_broker(self, heartbeat_answered_at: float) -> bool:
+        """Record a request that found no broker; return whether the client is stalled.
+
+        ``heartbeat_answered_at`` is the time at which the coordinator last acknowledged a
+        heartbeat, by the monotonic clock.
+        """
+        has_coordinator = heartbeat_answered_at > self._requested_at
+        self._n_failed = self._n_failed + 1 if has_coordinator else 0
+        self._requested_at = time.monotonic()
+        if self._n_failed < self._n_allowed:
+            return False
+        self._n_failed = 0
+        self._n_allowed = min(2 * self._n_allowed, _MOST_REQUESTS)
+        return True
+
     def check_stalled(self, consumer: Any, heartbeat_answered_at: float) -> bool:
         """Send a request, if it is due; return whether librdkafka has no broker."""
-        stall_detector = self.stall_detector
-        if not stall_detector.is_due():
+        if not self.is_request_due():
             return False
-        before, self._application_positions = self._application_positions, self._now(consumer)
+        before, self._application_positions = (
+            self._application_positions,
+            self._next_offsets(consumer),
+        )
         if not self._application_positions or self._application_positions != before:
-            stall_detector.reset()
+            self.record_progress()
             return False
         try:
             _Original.list_topics(consumer, min(self._application_positions)[0], REQUEST_S)
         except KafkaException as error:
             if error.args[0].code() == NO_BROKER:
-                return stall_detector.found_none(heartbeat_answered_at)
-        stall_detector.reset()
+                return self.found_no_broker(heartbeat_answered_at)
+        self.record_progress()
         return False
 
     def recreate(
@@ -135,7 +129,9 @@ class ClientRecreation:
         start_offsets: Mapping[Resource, int] | None = None,
     ) -> None:
         """Close librdkafka, and start a new one at ``start_offsets`` or the old positions."""
-        start_offsets = self._now(consumer) if start_offsets is None else dict(start_offsets)
+        start_offsets = (
+            self._next_offsets(consumer) if start_offsets is None else dict(start_offsets)
+        )
         _Original.close(consumer)
         _Original.__init__(consumer, self._client_config)
         if self._login is not None:
@@ -143,22 +139,22 @@ class ClientRecreation:
         _Original.incremental_assign(
             consumer, [TopicPartition(*tp, at) for tp, at in sorted(start_offsets.items())]
         )
-        still = sorted(start_offsets.keys() & set(paused))
-        _Original.pause(consumer, [TopicPartition(*tp) for tp in still])
+        kept_paused = sorted(start_offsets.keys() & set(paused))
+        _Original.pause(consumer, [TopicPartition(*tp) for tp in kept_paused])
 
-    def _now(self, consumer: Any) -> dict[Resource, int]:
+    def _next_offsets(self, consumer: Any) -> dict[Resource, int]:
         """Return librdkafka's next offset of each partition; before the first fetch, its start."""
         assigned = _Original.assignment(consumer)
-        found = {}
-        for begun, reached in zip(assigned, _Original.position(consumer, assigned), strict=True):
-            tp = begun.topic, begun.partition
+        next_offsets = {}
+        for start, position in zip(assigned, _Original.position(consumer, assigned), strict=True):
+            tp = start.topic, start.partition
             to, before = self._sought.get(tp, (0, None))
-            if before == reached.offset:
-                found[tp] = to
+            if before == position.offset:
+                next_offsets[tp] = to
             else:
                 self._sought.pop(tp, None)
-                found[tp] = reached.offset if reached.offset >= 0 else begun.offset
-        return found
+                next_offsets[tp] = position.offset if position.offset >= 0 else start.offset
+        return next_offsets
 
 
 _clients: WeakSet[Any] = WeakSet()

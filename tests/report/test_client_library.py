@@ -6,8 +6,8 @@ import aiokafka
 import kafka
 import pytest
 
-from holdfast.core.machine.clients import PLANNED, client_of, clients_of
 from holdfast.core.machine.upgrade import Client
+from holdfast.fleet.analysis.group.client_library import PLANNED, client_of, clients_of
 from holdfast.members.config.settings import Settings
 
 NEEDED = {"bootstrap.servers": "127.0.0.1:1", "group.id": "g"}

@@ -8,12 +8,12 @@
   was made, no clock of the machine, no ``hash``, no set that is iterated.
 
 **Strategy.** The parts depend on each other in one direction, and :class:`World` wires them:
-:class:`~holdfast.sim.world.clock.Clock` and the ownership log are at the bottom,
-:class:`~holdfast.sim.world.process.Process` uses them,
-:class:`~holdfast.sim.world.connections.Answers` has processes, the
-:class:`~holdfast.sim.world.broker.SimulatedBroker` sends through it,
-:class:`~holdfast.sim.world.connections.Requests` has the broker, and
-:class:`~holdfast.sim.world.application.Application` sends through ``Requests``. Each process starts
+:class:`~holdfast.sim.clock.Clock` and the ownership log are at the bottom,
+:class:`~holdfast.sim.process.Process` uses them,
+:class:`~holdfast.sim.broker.Answers` has processes, the
+:class:`~holdfast.sim.broker.SimulatedBroker` sends through it,
+:class:`~holdfast.sim.broker.Requests` has the broker, and
+:class:`~holdfast.sim.application.Application` sends through ``Requests``. Each process starts
 with action handlers: the functions of requests and application for a member's actions.
 """
 
@@ -33,13 +33,18 @@ from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.member_data import MemberOptions
 from holdfast.core.model.partitions import Resource, resources_of_topic
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
-from holdfast.sim.world.application import Application
-from holdfast.sim.world.broker import RunCounts, SimulatedBroker
-from holdfast.sim.world.clock import Clock, Trace
-from holdfast.sim.world.connections import FAIL_MS, Answers, Hooks, Network, Requests
-from holdfast.sim.world.costs import Costs
-from holdfast.sim.world.ownership_log import OwnershipLog
-from holdfast.sim.world.process import ActionHandlers, Process
+from holdfast.sim.application import Application
+from holdfast.sim.broker import (
+    FAIL_MS,
+    Answers,
+    Hooks,
+    Network,
+    Requests,
+    RunCounts,
+    SimulatedBroker,
+)
+from holdfast.sim.clock import Clock, Costs, OwnershipLog, Trace
+from holdfast.sim.process import ActionHandlers, Process
 
 CLOCKS_APART_MS = 1_000_003  # between the clocks of two processes
 

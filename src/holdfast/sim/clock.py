@@ -1,9 +1,13 @@
-"""The ownership log: which process runs which resource when, in numbers; broken rules.
+"""Time in a run: when calls happen, how long events take, and who owned which resource when.
 
-**Rules.** A resource is *owned* from the moment its owner begins to fetch it until that owner
-stops. It is *stopped* while it has no owner or its owner rebuilds. Broken rules are collected as
-:class:`Violation`, never raised, so that one run reports all of them. A world reports the following
-rules, which a user's own assignor or policy can break:
+**Rules.** No call happens before its time. Calls of one time happen in the order in which they were
+entered. The order also holds for calls that are entered at that very time.
+
+Every part of the cost model is a field of :class:`Costs` with a default and a line for people. A
+resource is *owned* from the moment its owner begins to fetch it until that owner stops. It is
+*stopped* while it has no owner or its owner is still rebuilding its state. Broken rules are
+collected as :class:`Violation`, never raised, so that one run reports all of them. A world reports
+the following rules, which a user's own assignor or policy can break:
 
 =======  =========================================================================================
 ``L1``   the group settles, and then every resource is processed
@@ -11,17 +15,132 @@ rules, which a user's own assignor or policy can break:
 ``L4``   the number of rounds stays below a multiple of the group's events
 =======  =========================================================================================
 
-**Strategy.** One :class:`Span` per resource.
+**Strategy.** A heap of times, and for each time the functions to call in order. One :class:`Span`
+per resource.
+
+References: KIP-54, "Public Interfaces" (the old and the new listener); Incremental Cooperative
+Rebalancing, "Motivation".
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, fields
+from enum import StrEnum
+from heapq import heappop, heappush
+from typing import Any
 
+from holdfast.core.machine.member.member_data import AGAIN_PAUSE_MS
 from holdfast.core.model.partitions import Resource
 
 NOBODY = -1
+
+
+class Clock:
+    """The time of a run in ms, and the calls that are due."""
+
+    def __init__(self) -> None:
+        self.now_ms = 0
+        self._times: list[int] = []  # a heap
+        self._due: dict[int, list[tuple[Callable[[Any], None], Any]]] = {}  # at each of the times
+
+    def at(self, time_ms: int, function: Callable[[Any], None], argument: Any = None) -> None:
+        """Call a function at a time, or now if that time has passed."""
+        time_ms = max(time_ms, self.now_ms)
+        due = self._due.get(time_ms)
+        if due is None:
+            self._due[time_ms] = [(function, argument)]
+            heappush(self._times, time_ms)
+        else:
+            due.append((function, argument))
+
+    def clear(self) -> None:
+        """Drop every call that is due: nothing more happens."""
+        for due in self._due.values():
+            due.clear()
+
+    def run(self, until_ms: int) -> None:
+        """Advance to a time."""
+        times = self._times
+        while times and times[0] <= until_ms:
+            self.now_ms = time_ms = heappop(times)
+            for function, argument in self._due[time_ms]:  # the calls may add to this list
+                function(argument)
+            del self._due[time_ms]
+        self.now_ms = max(self.now_ms, until_ms)
+
+    def run_while(self, condition: Callable[[], bool], limit_ms: int, step_ms: int = 250) -> bool:
+        """Advance in steps while a condition holds; False if it still holds at the limit."""
+        while condition():
+            if self.now_ms >= limit_ms:
+                return False
+            self.run(min(self.now_ms + step_ms, limit_ms))
+        return True
+
+
+class Trace:
+    """Lines of what happened when, if a caller wants them.
+
+    Parameters
+    ----------
+    on : bool
+        Whether lines are kept. A caller checks it before it composes a long line.
+    """
+
+    def __init__(self, clock: Clock, *, on: bool):
+        self.clock, self.on = clock, on
+        self.lines: list[str] = []
+
+    def note(self, text: str) -> None:
+        """Keep a line with the present time."""
+        if self.on:
+            self.lines.append(f"{self.clock.now_ms:>9} {text}")
+
+
+class Listener(StrEnum):
+    """The application's listener, one of KIP-54's."""
+
+    OLD = "old"  # rebuilds the state of every resource at every assignment
+    NEW = "new"  # only of resources that were not in its last assignment
+
+
+def _cost(default: int, text: str) -> Any:
+    return field(default=default, metadata={"text": text})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Costs:
+    """Times in ms."""
+
+    heartbeat_ms: int = _cost(3_000, "between two heartbeats of a member")
+    session_ms: int = _cost(10_000, "without heartbeats until the coordinator removes a member")
+    poll_ms: int = _cost(500, "between two polls of a member: a batch is processed so long")
+    slow_poll_ms: int = _cost(5_000, "between two polls of the slow members")
+    slow_members: int = _cost(1, "how many members are slow")
+    revoke_ms: int = _cost(200, "to flush and commit when resources are revoked")
+    rebuild_ms: int = _cost(2_000, "to rebuild the state of one resource gained, one by one")
+    restart_ms: int = _cost(10_000, "from the end of a process to its next start")
+    pause_ms: int = _cost(5_000, "of quiet before the next member is bounced")
+    initial_delay_ms: int = _cost(3_000, "the broker's group.initial.rebalance.delay.ms")
+    rebalance_ms: int = _cost(60_000, "the coordinator waits for joins")
+    plan_ms: int = _cost(0, "planning by a leader: later changes are not in its plan")
+    latency_ms: int = _cost(2, "of a message, one way, on average")
+    first_fetch_ms: int = _cost(0, "from an assignment to the first batch of it")
+    follow_up_ms: int = _cost(
+        AGAIN_PAUSE_MS, "until a member joins a follow-up round; Kafka's own clients: a heartbeat"
+    )
+    joining_stops: int = _cost(0, "of 100 joins after a revocation, how many stop the rest")
+    waiting_stops: int = _cost(0, "of 100 joins of any kind, how many stop all; kafka-python: 100")
+    listener: Listener | None = None  # None: old for eager members, new for the others
+    rebuild_blocks: bool = False  # the member processes nothing while it rebuilds
+
+    def lines(self) -> list[tuple[str, int, str]]:
+        """Return name, value and meaning of each part."""
+        return [
+            (f.name, getattr(self, f.name), f.metadata["text"])
+            for f in fields(self)
+            if "text" in f.metadata
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

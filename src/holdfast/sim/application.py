@@ -3,7 +3,7 @@
 **Rules.** Actions are carried out in the order in which the member returns them. A batch is
 finished before anything else happens; the cost model has the time of a batch.
 
-**Strategy.** One method per action that is not a request (:mod:`holdfast.sim.world.connections`).
+**Strategy.** One method per action that is not a request (:mod:`holdfast.sim.broker`).
 """
 
 from __future__ import annotations
@@ -17,10 +17,9 @@ from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol
 from holdfast.core.machine.leader.designs import compute, stay
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.broker import SimulatedBroker
-from holdfast.sim.world.connections import Hooks, Requests
-from holdfast.sim.world.costs import Costs, Listener
-from holdfast.sim.world.process import RECORD_MS, Process
+from holdfast.sim.broker import Hooks, Requests, SimulatedBroker
+from holdfast.sim.clock import Costs, Listener
+from holdfast.sim.process import RECORD_MS, Process
 
 NEVER_MS = 2**62
 

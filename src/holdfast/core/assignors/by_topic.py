@@ -1,7 +1,7 @@
-"""``range`` and ``roundrobin``: Kafka's two assignors that look at no claim.
+"""``range``, ``roundrobin`` and ``lag``: assignors that go topic by topic and look at no claim.
 
-**Rules.** The results are those of ``RangeAssignor`` and ``RoundRobinAssignor`` in
-``org.apache.kafka.clients.consumer`` of 4.3.1, partition by partition.
+**Rules.** The results of ``range`` and ``roundrobin`` are those of ``RangeAssignor`` and
+``RoundRobinAssignor`` in ``org.apache.kafka.clients.consumer`` of 4.3.1, partition by partition.
 
 - ``range`` cuts each topic into runs of neighbouring partitions. The subscribers of a topic are in
   ``Group.assignment_order``. With ``n`` partitions and ``m`` subscribers each gets ``n // m``
@@ -12,6 +12,13 @@
 - ``roundrobin`` gives partitions to members in a circle. Topics go by name, partitions by number,
   members by ``Group.assignment_order``. Each partition goes to the next member of the circle that
   subscribes to its topic. A member that is skipped keeps its position in the circle.
+- ``lag`` takes topics by name, and the partitions of a topic by decreasing lag, equal lags by
+  number. Each partition goes to the subscriber with the fewest partitions of this topic, then with
+  the least lag of this topic. The document leaves further ties open; here they go to the member
+  with the fewest partitions of all topics so far, then with the least lag of all topics so far,
+  then by a hash of group id, topic and the member's position among the subscribers. So ties do not
+  always go to the same member. Where no lag is known, every lag counts as 0, and the counts are
+  spread evenly.
 
 **Strategy.** Without racks the owner of a partition under ``range`` is arithmetic on its number:
 one pass over columns. With racks two named kernels follow Java partition by partition, because each
@@ -21,22 +28,34 @@ list for each member.
 Within one topic the circle of ``roundrobin`` visits the topic's subscribers in order, again and
 again: the k-th partition goes to subscriber ``(first + k) mod n``, which is one expression over a
 column. Only ``first`` depends on the topic before, so the Python loop is over topics.
+
+In ``lag``, "fewest partitions first" gives every subscriber one partition before any subscriber
+gets a second one. During such a round the totals of the members that wait do not change. So one
+sort of the subscribers per round is exact: the k-th largest lag of the round goes to the k-th
+subscriber of the sort. The Python loop is over topics and rounds.
+
+References: KIP-49; KIP-54; KIP-881; KAFKA-5337.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections import defaultdict, deque
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
+import numpy.typing as npt
 
 from holdfast.core.assignors.claims import Claims
 from holdfast.core.assignors.result import Solution
-from holdfast.core.assignors.subscribers import Subscribers, subscribers_by_topic
-from holdfast.core.model.columns import I32, NO_OWNER, row_sizes
+from holdfast.core.model.columns import I32, I64, NO_OWNER, row_sizes
 from holdfast.core.model.group import Group
+from holdfast.core.model.lag import summable
+from holdfast.core.model.reported import Subscribers
 from holdfast.core.model.topics import NO_RACK, Topics
+
+U64 = npt.NDArray[np.uint64]
 
 
 def range_by_topic(claims: Claims) -> Solution:
@@ -49,7 +68,7 @@ def range_by_topic(claims: Claims) -> Solution:
     References: KIP-54, Example 3; KIP-345; KIP-881; Kafka 4.3.1.
     """
     group = claims.group
-    readers = subscribers_by_topic(group, group.assignment_order)
+    readers = group.subscriptions.by_topic(group.assignment_order, group.topics.n_topics)
     states = _rack_states(group, readers)
     if not any(state.needs_racks for state in states):
         return Solution(target=_plain_ranges(group.topics, readers))
@@ -75,7 +94,7 @@ def roundrobin(claims: Claims) -> Solution:
     topics, order = group.topics, group.assignment_order
     position = np.empty(order.size, dtype=np.int64)
     position[order] = np.arange(order.size)
-    readers = subscribers_by_topic(group, order)
+    readers = group.subscriptions.by_topic(order, topics.n_topics)
     owner = np.full(topics.n_tps, NO_OWNER, dtype=np.int32)
     next_position = 0
     for topic in range(topics.n_topics):
@@ -86,6 +105,42 @@ def roundrobin(claims: Claims) -> Solution:
         dealt = members[(first + np.arange(n)) % members.size]
         owner[topics.start[topic] : topics.start[topic] + n] = dealt
         next_position = (int(position[dealt[-1]]) + 1) % order.size
+    return Solution(target=owner)
+
+
+def lag(claims: Claims, *, group_id: str = "") -> Solution:
+    """Assign each topic by descending lag; claims do not matter.
+
+    Parameters
+    ----------
+    claims : Claims
+        Of a group with ``lags``, or without: then every lag counts as 0.
+    group_id : str
+        The group's name, for the last tie break.
+
+    Notes
+    -----
+    Cost: O(n_tps log n_tps + n_subscriptions log n_members).
+    """
+    group = claims.group
+    topics = group.topics
+    lags = summable(group.lags, topics.n_tps)
+    readers = group.subscriptions.by_topic(
+        np.arange(group.n_members, dtype=np.int32), topics.n_topics
+    )
+    owner = np.full(topics.n_tps, NO_OWNER, dtype=np.int32)
+    count = np.zeros(group.n_members, dtype=np.int64)
+    total = np.zeros(group.n_members, dtype=np.int64)
+    for topic in range(topics.n_topics):
+        first, last = int(topics.start[topic]), int(topics.start[topic + 1])
+        members = readers.of(topic)
+        if members.size == 0 or first == last:
+            continue
+        tie = _tie_order(group_id, topics.names[topic], members.size)
+        positions = _deal(lags[first:last], count[members], total[members], tie)
+        owner[first:last] = members[positions]
+        count[members] += np.bincount(positions, minlength=members.size)
+        np.add.at(total, owner[first:last], lags[first:last])
     return Solution(target=owner)
 
 
@@ -208,3 +263,37 @@ def _match_co_partitioned(states: Sequence[_TopicRanges]) -> None:
         if heads:
             for state in states:
                 state.give(min(heads), [partition])
+
+
+def _tie_order(group_id: str, topic: str, n: int) -> U64:
+    """Return keys that order ``n`` members for this group and topic alone, uint64[n].
+
+    Notes
+    -----
+    BLAKE2b of the two names (each with its length in front), then one splitmix64 step a member: the
+    same in every process and on every platform, unlike ``hash()``.
+    """
+    text = b"".join(
+        len(part).to_bytes(4, "big") + part
+        for part in (name.encode("utf-8", "surrogatepass") for name in (group_id, topic))
+    )
+    seed = np.frombuffer(hashlib.blake2b(text, digest_size=8).digest(), dtype=">u8").astype("<u8")
+    z = seed + np.arange(1, n + 1, dtype=np.uint64) * np.uint64(0x9E3779B97F4A7C15)
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    keys: U64 = z ^ (z >> np.uint64(31))
+    return keys
+
+
+def _deal(lags: I64, count: I64, total: I64, tie: U64) -> I64:
+    """Return the position of each partition's owner; totals are those before the topic."""
+    n, m = lags.size, count.size
+    by_lag = np.argsort(-lags, kind="stable")
+    position = np.empty(n, dtype=np.int64)
+    mine = np.zeros(m, dtype=np.int64)  # lag of this topic that each member has
+    for done in range(0, n, m):
+        of_round = by_lag[done : done + m]
+        receivers = np.lexsort((tie, total, count, mine))[: of_round.size]
+        position[of_round] = receivers
+        mine[receivers] += lags[of_round]
+    return position

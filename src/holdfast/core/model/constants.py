@@ -1,4 +1,12 @@
-"""Numbers of Kafka's messages that have a meaning of their own; importing them needs no NumPy."""
+"""Numbers and names of Kafka's messages, and of the three designs; importing them needs no NumPy.
+
+References: Incremental Cooperative Rebalancing, Designs I, II and III.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import IntEnum
 
 INT32_MAX = 2**31 - 1
 """The largest int32: no count, index or duration in Kafka's messages is larger."""
@@ -11,6 +19,22 @@ MOST_PARTITIONS = 2**22
 
 A partition takes some 200 bytes in an assignor; whole clusters hold fewer.
 """
+
+
+class Design(IntEnum):
+    """The three designs of the document; the number is the version on the wire."""
+
+    SIMPLE = 1
+    DEFERRED = 2
+    INCREMENTAL = 3
+
+
+DESIGN_NAMES: Mapping[Design, str] = {
+    Design.SIMPLE: "holdfast-simple",
+    Design.DEFERRED: "holdfast-deferred",
+    Design.INCREMENTAL: "holdfast-incremental",
+}
+"""Protocol names of the designs."""
 
 
 def believed_size(n_said: int, n_seen: int) -> int:

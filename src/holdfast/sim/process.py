@@ -31,8 +31,7 @@ from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.member_data import MemberData
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
-from holdfast.sim.world.clock import Clock, Trace
-from holdfast.sim.world.ownership_log import OwnershipLog
+from holdfast.sim.clock import Clock, OwnershipLog, Trace
 
 RECORD_MS = 10  # a member processes one record of each partition it owns in that time
 
