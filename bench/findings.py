@@ -14,8 +14,7 @@ import sys
 import time
 from pathlib import Path
 
-from holdfast.fleet.analysis.findings.examination import examine
-from holdfast.fleet.analysis.findings.stored import finding_rows
+from holdfast.fleet.analysis.findings.examination import examine, finding_rows
 from holdfast.fleet.analysis.group.group_history import read_groups
 from holdfast.fleet.analysis.source_times import window_end_ms
 from holdfast.fleet.tables.columns.stored import NOT_LOADED

@@ -29,8 +29,7 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, SourceError
 from holdfast.fleet.report.serving.application import ServedPages
 from holdfast.fleet.report.serving.index_page import updater_text
-from holdfast.fleet.report.serving.served_fleet import ServedFleet
-from holdfast.fleet.report.serving.updater_state import UpdaterState
+from holdfast.fleet.report.serving.served_fleet import ServedFleet, UpdaterState
 from holdfast.fleet.tables.columns.stored import LAG as LAG_TABLE
 
 LOCAL = {"Host": "localhost"}

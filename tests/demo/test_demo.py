@@ -257,7 +257,7 @@ print(heard())
 N_SIGNALS = 40
 CHILD = f"""
 import faulthandler
-from holdfast.cli.demo.children import watch
+from holdfast.cli.demo.processes import watch
 faulthandler.dump_traceback_later(60, exit=True)
 for _ in range({N_SIGNALS}):
     stop = watch()

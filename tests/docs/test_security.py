@@ -9,7 +9,7 @@ from holdfast.cli.settings import FILE_NAME, NAMED_BY
 from holdfast.core.assignors import claims
 from holdfast.core.machine.leader import leader_round, state_reconstruction
 from holdfast.fleet.report.serving import server
-from holdfast.fleet.tables.storage.private import FILE_MODE, FOLDER_MODE
+from holdfast.fleet.tables.storage.file_system import FILE_MODE, FOLDER_MODE
 from holdfast.local import jars
 from holdfast.members.config.settings import KEYS
 

@@ -35,7 +35,7 @@ from itertools import groupby
 
 from tests.live.clients import CLIENTS, KafkaPython
 
-from holdfast.cli.demo.children import watch
+from holdfast.cli.demo.processes import watch
 from holdfast.members.runtime import coordinator_client
 from holdfast.members.runtime.member_thread import MemberThread
 

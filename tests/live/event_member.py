@@ -22,8 +22,8 @@ from typing import Any
 from kafka import ConsumerRebalanceListener, KafkaConsumer
 
 from holdfast import Consumer, Worker
-from holdfast.cli.demo.children import watch
 from holdfast.cli.demo.event_log import EventLogWriter
+from holdfast.cli.demo.processes import watch
 from holdfast.members.clients.kafka import assignors as kafka_assignors
 
 DESIGNS = ("simple", "deferred", "incremental", "failback")

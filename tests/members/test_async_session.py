@@ -38,7 +38,7 @@ class LoopAdapter(FakeAdapter):
     def apply_assignment(self, partitions):
         self.calls.append(("assign", sorted(partitions)))
 
-    def begun(self, partitions):
+    def start_delivery(self, partitions):
         """The session's order of calls is the tests'; this one follows each of an assignment."""
 
     async def notify(self, notification):

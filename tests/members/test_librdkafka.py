@@ -160,7 +160,7 @@ class Harness:
 
     def assignment(self):
         """What the application sees of its assignment."""
-        found = self.adapter.start_positions.hide(self.client.assignment())
+        found = self.adapter.start_positions.as_original(self.client.assignment())
         return {named(part): part.offset for part in found}
 
     def fetch(self, limit=100):

@@ -28,7 +28,7 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     layout,
     schema_layout,
 )
-from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
+from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import Tables
 
 N_RECORDS = 80

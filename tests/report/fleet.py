@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.fleet.analysis.findings.doctor import Doctor, Verdict, worst_ranked
 from holdfast.fleet.analysis.findings.examination import Examination, worst_first
-from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+from holdfast.fleet.analysis.group.rebalances import CommitTimes
 from holdfast.fleet.tables.reading import Tables
 
 START_MS = 1_763_712_000_000  # 2025-11-21 08:00:00 UTC

@@ -22,8 +22,8 @@ from werkzeug.test import Client
 from holdfast.errors import ConfigError
 from holdfast.fleet.report.serving import api
 from holdfast.fleet.report.serving.application import ServedPages
+from holdfast.fleet.report.serving.group_index import ALL, TimeRange, read_range
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
-from holdfast.fleet.report.serving.time_range import ALL, TimeRange, read_range
 
 CHECKS = [
     checks.not_a_server_error,

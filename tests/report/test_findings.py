@@ -16,7 +16,7 @@ from tests.report.test_turnover import deployment, scaled
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES
 from holdfast.fleet.analysis.findings.examination import Examination, all_rules
 from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity, rule
-from holdfast.fleet.analysis.group import rebuilding
+from holdfast.fleet.analysis.group import rebalances
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.source_times import read_age
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
@@ -574,8 +574,8 @@ def test_of_very_many_commits_only_those_of_one_group_are_read(
     searched: int,
     is_known: bool,
 ) -> None:
-    monkeypatch.setattr(rebuilding, "MOST_COMMITS", at_once)
-    monkeypatch.setattr(rebuilding, "MOST_SEARCHED", searched)
+    monkeypatch.setattr(rebalances, "MOST_COMMITS", at_once)
+    monkeypatch.setattr(rebalances, "MOST_SEARCHED", searched)
     folder = write_tables(tables(deploy_with_commits(0.5, 11.0)), tmp_path)
     kept = open_tables(folder).load(groups, without=NOT_LOADED)
     found = examine_all(kept, groups, last_ms=START_MS + 20 * MINUTES)

@@ -20,8 +20,12 @@ from werkzeug.test import Client
 from holdfast.core.command_lines import NOT_KNOWN
 from holdfast.fleet.analysis.findings import doctor
 from holdfast.fleet.analysis.findings.doctor import Doctor, to_json
-from holdfast.fleet.analysis.findings.examination import Examination, worst_first
-from holdfast.fleet.analysis.findings.stored import StoredFindings, finding_rows
+from holdfast.fleet.analysis.findings.examination import (
+    Examination,
+    StoredFindings,
+    finding_rows,
+    worst_first,
+)
 from holdfast.fleet.analysis.group import lag_over_time
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag_over_time import lag_of_fleet, readings_of

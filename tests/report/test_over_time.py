@@ -39,7 +39,7 @@ from holdfast.fleet.report.drawing.charts import (
 )
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving.application import ServedPages
-from holdfast.fleet.tables.columns.holdable import LAST_US
+from holdfast.fleet.tables.columns.schemas import LAST_US
 from holdfast.fleet.tables.reading import open_tables, read_tables
 
 HOUR_S, DAY_S = 3_600, 86_400

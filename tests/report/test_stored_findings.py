@@ -25,21 +25,21 @@ from holdfast.core.command_lines import GivenSource, holdfast_line, kafka_line, 
 from holdfast.core.names import Visible
 from holdfast.fleet.analysis.findings import doctor, examination
 from holdfast.fleet.analysis.findings.doctor import Doctor, to_json
+from holdfast.fleet.analysis.findings.examination import Examined, finding_rows
 from holdfast.fleet.analysis.findings.finding import RULES, Symptom
-from holdfast.fleet.analysis.findings.stored import Examined, finding_rows
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_groups
 from holdfast.fleet.analysis.group.lag import NEVER
-from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+from holdfast.fleet.analysis.group.rebalances import CommitTimes
 from holdfast.fleet.analysis.source_times import read_age, window_end_ms
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES
 from holdfast.fleet.pipeline.batches.watch import Stream
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.report.serving.application import ServedPages
-from holdfast.fleet.tables.columns.holdable import moment_text, to_us
+from holdfast.fleet.tables.columns.schemas import moment_text, to_us
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from holdfast.fleet.report.drawing.words import (
+from holdfast.fleet.report.drawing.markup import (
     WIDE,
     bounds,
     cost_bar,

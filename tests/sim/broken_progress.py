@@ -223,7 +223,7 @@ def d1_successor_of_a_static_member():
 def d1_made_a_successor_by_the_state():
     def names_b(shard):
         recent_joiner = MemberEntry(
-            identity=identity_of(subscribed("b", topics=("t",)))[: shard.identity_bits],
+            identity=identity_of(subscribed("b", topics=("t",)))[: shard.sizes.identity_bits],
             delay_ms=20_000,
         )
         return replace(shard, waiting=(*shard.waiting, recent_joiner))
@@ -311,7 +311,7 @@ def d8():
         gone = MemberEntry(
             identity=identity_of(subscribed("d", topics=("t",))),
             delay_ms=30_000,
-            owned=((hash_of_topic("t")[: shard.topic_bits], (3,)),),
+            owned=((hash_of_topic("t")[: shard.sizes.topic_bits], (3,)),),
         )
         return replace(shard, waiting=(gone,))
 

@@ -17,7 +17,7 @@ from holdfast.fleet.pipeline.batches.watch import watch
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.reading import open_tables, read_tables
 from holdfast.fleet.tables.storage.clients import reason_of
-from holdfast.fleet.tables.storage.disk import LocalFileSystem
+from holdfast.fleet.tables.storage.file_system import LocalFileSystem
 from holdfast.fleet.tables.storage.paths import file_system_of, local_path, storage_path
 from holdfast.fleet.tables.storage.remote import HdfsPath, ObjectPath
 

@@ -18,8 +18,8 @@ from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST, Batch, read
 from holdfast.fleet.tables.folder.snapshot import FolderSnapshot
 from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, read_tables
-from holdfast.fleet.tables.storage import disk
-from holdfast.fleet.tables.storage.disk import LocalFileSystem
+from holdfast.fleet.tables.storage import file_system
+from holdfast.fleet.tables.storage.file_system import LocalFileSystem
 from holdfast.fleet.tables.storage.paths import file_system_of
 
 
@@ -213,8 +213,8 @@ def test_a_sweep_deletes_what_is_older_than_the_commit_before(tmp_path):
 def test_what_a_writer_tidies_does_not_grow_with_its_batches(tmp_path, monkeypatch):
     """It looks where a file is due; all folders were looked through by its first commit."""
     monkeypatch.setattr(commits, "TIDY_EVERY", 1)
-    looked, clear = [], disk._clear
-    monkeypatch.setattr(disk, "_clear", lambda *a: (looked.append(a[1]), clear(*a)))
+    looked, clear = [], file_system._clear
+    monkeypatch.setattr(file_system, "_clear", lambda *a: (looked.append(a[1]), clear(*a)))
     tables, counts = Tables(tmp_path), []
     with tables.writing():
         for batch in range(6):

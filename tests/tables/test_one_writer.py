@@ -18,14 +18,15 @@ from tests.suites import further, long
 from tests.tables.test_snapshot import two_tables
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.folder import commits, last_writer
-from holdfast.fleet.tables.folder.last_writer import (
+from holdfast.fleet.tables.folder import commits, manifest
+from holdfast.fleet.tables.folder.manifest import (
+    Batch,
     LastWriter,
-    from_json,
+    parsed_writer,
+    read_manifest,
     refuse_second,
     this_process,
 )
-from holdfast.fleet.tables.folder.manifest import Batch, read_manifest
 from holdfast.fleet.tables.reading import Tables
 
 SCRIPT = Path(__file__).with_name("writer_process.py")
@@ -183,8 +184,8 @@ def test_a_stream_of_another_machine_has_died_when_it_is_silent():
 def test_a_writer_says_how_soon_it_commits_again(again):
     text = f'{{"host": "far", "pid": 7, "began": "5", "at": "", "again_seconds": {again}}}'
     with pytest.raises(ValueError, match="expected seconds"):
-        from_json(json.loads(text))
-    assert from_json(json.loads(text.replace(again, "30"))).again_seconds == 30.0
+        parsed_writer(json.loads(text))
+    assert parsed_writer(json.loads(text.replace(again, "30"))).again_seconds == 30.0
 
 
 @pytest.mark.parametrize(
@@ -206,7 +207,7 @@ def here(**changed):
 
 def test_a_process_of_this_machine_lives_or_it_does_not():
     parent = os.getppid()
-    began = last_writer._began(parent)
+    began = manifest._began(parent)
     assert began and f"process {parent} on" in goes_on(here(pid=parent, began=began))
     assert not goes_on(here(pid=parent, began="1"))  # its number was used again
     assert not goes_on(here())  # this process itself
@@ -217,7 +218,7 @@ def test_a_process_of_this_machine_lives_or_it_does_not():
 
 def test_a_process_that_is_dead_and_not_yet_buried_does_not_live():
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
-        began = last_writer._began(child.pid)
+        began = manifest._began(child.pid)
         assert goes_on(here(pid=child.pid, began=began))
         child.send_signal(signal.SIGKILL)
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
@@ -234,7 +235,7 @@ def test_a_system_that_does_not_report_when_a_process_began(tmp_path, monkeypatc
         if error is not None:
             raise error
 
-    monkeypatch.setattr(last_writer, "_PROCESSES", tmp_path)
+    monkeypatch.setattr(manifest, "_PROCESSES", tmp_path)
     monkeypatch.setattr(os, "kill", kill)
     assert this_process().began == ""
     assert bool(goes_on(here(pid=77))) is lives

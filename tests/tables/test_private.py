@@ -11,8 +11,12 @@ import pytest
 from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
 
-from holdfast.fleet.tables.storage.disk import LocalFileSystem
-from holdfast.fleet.tables.storage.private import make_private_folder, open_private, write_private
+from holdfast.fleet.tables.storage.file_system import (
+    LocalFileSystem,
+    make_private_folder,
+    open_private,
+    write_private,
+)
 
 
 @pytest.fixture(autouse=True)

@@ -15,15 +15,14 @@ from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar, spark_when_needed
 from holdfast.core.kinds import is_read
-from holdfast.core.names import shown_name, visible
+from holdfast.core.names import means, shown_name, visible
 from holdfast.errors import ConfigError, SourceError, UnreadableTopicError, nearest, suggest
-from holdfast.fleet.tables.columns.names import means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.fleet.pipeline.batches.history import History
+    from holdfast.fleet.pipeline.ingest.decode import Selection
     from holdfast.fleet.pipeline.ingest.polled_feed import Feed
-    from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
     from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction
     from holdfast.fleet.pipeline.steps import Session
@@ -83,7 +82,7 @@ def report_notes(
 
 def report_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> None:
     """Report transactions that were open at a moment for more than :data:`OLD_TRANSACTION_S`."""
-    from holdfast.fleet.tables.columns.holdable import to_us
+    from holdfast.fleet.tables.columns.schemas import to_us
 
     at_us = to_us(taken_at)
     for one in found:
@@ -132,7 +131,7 @@ def make_history(
     from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
     from holdfast.fleet.pipeline.batches.history import check_target
     from holdfast.fleet.pipeline.batches.history import run as rebuild
-    from holdfast.fleet.pipeline.ingest.selection import Selection
+    from holdfast.fleet.pipeline.ingest.decode import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
 
     note, groups = notes(source_options.quiet), source_options.group or []

@@ -21,10 +21,9 @@ from holdfast.cli.histories import NO_GROUP, refuse_unknown
 from holdfast.cluster.first_unread import NOT_KNOWN
 from holdfast.cluster.groups_now import GroupsNow, groups_now, states_now
 from holdfast.core.model.lag import LEAST_FALL
-from holdfast.core.names import shown_name, visible
+from holdfast.core.names import SPARK_GROUPS, means, shown_name, visible
 from holdfast.errors import HoldfastError, nearest
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.tables.columns.names import SPARK_GROUPS, means
 
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster

@@ -31,7 +31,7 @@ from typing import IO, TYPE_CHECKING, Any, TypeVar
 import click
 
 from holdfast.core.names import harmless, shown_name, spreadsheet_text, visible, visible_json
-from holdfast.fleet.tables.storage.private import open_private
+from holdfast.fleet.tables.storage.file_system import open_private
 
 if TYPE_CHECKING:
     from rich.console import Console

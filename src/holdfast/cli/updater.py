@@ -30,10 +30,10 @@ from holdfast.cli.sources import load_arrow
 from holdfast.cli.spark_progress import Stage, followed
 from holdfast.cli.watch_loop import BatchReporter, WatchTask, follow_cluster
 from holdfast.errors import HoldfastError
-from holdfast.fleet.report.serving.updater_state import UpdaterState
 
 if TYPE_CHECKING:
     from holdfast.errors import SourceError
+    from holdfast.fleet.report.serving.served_fleet import UpdaterState
     from holdfast.fleet.tables.reading import Tables
 
 RETRY_S: Final = 15.0
@@ -44,9 +44,11 @@ COMMAND: Final = (sys.executable, "-P", "-c", "from holdfast.cli.updater import 
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class UpdaterMessage(UpdaterState):
-    """State of an updater, and whether it has just read the cluster."""
+class UpdaterMessage:
+    """What an updater sends: its progress, its error, and whether it has just read the cluster."""
 
+    doing: str = ""
+    trouble: str = ""
     has_read: bool = False
 
 
@@ -65,7 +67,7 @@ class Updater:
         command: Sequence[str] = COMMAND,
     ):
         self._task, self._notify, self._quiet, self._command = task, notify, quiet, command
-        self._updater_state = UpdaterState(doing="asking the cluster")
+        self._updater_state = _shown(doing="asking the cluster")
         self._closed = threading.Event()
         self._process: subprocess.Popen[bytes] | None = None
         self._thread = threading.Thread(target=self._follow, daemon=True, name="updater")
@@ -128,16 +130,23 @@ class Updater:
         """Update the state that pages show: an error stays until the cluster was read."""
         before = self._updater_state
         if message.has_read:
-            self._updater_state = UpdaterState(doing=message.doing)
+            self._updater_state = _shown(doing=message.doing)
         elif message.trouble:
             since_ms = before.since_ms or time.time_ns() // 1_000_000
-            self._updater_state = UpdaterState(
+            self._updater_state = _shown(
                 doing=message.doing, trouble=message.trouble, since_ms=since_ms
             )
             if message.trouble != before.trouble:
                 self._notify(f"the tables are not updated at the moment: {message.trouble}")
         else:
             self._updater_state = replace(before, doing=message.doing)
+
+
+def _shown(**fields: Any) -> UpdaterState:
+    """Return a state for the pages; an updater's own process does not load what serves them."""
+    from holdfast.fleet.report.serving.served_fleet import UpdaterState
+
+    return UpdaterState(**fields)
 
 
 def main() -> None:

@@ -5,7 +5,8 @@ lone surrogate, no unassigned or private character, no odd space and no other ch
 shape: each is shown as its escape. :func:`visible` gives two different names two different texts,
 because it doubles the backslash, and texts that look different: a character that has a composed
 form is shown as its escape, and so is a space at an end of a name. Writers of HTML, CSV, Prometheus
-text and terminals all start here and then add their own quoting.
+text and terminals all start here and then add their own quoting. A group is chosen by its name,
+even if that looks like a pattern (``etl*``), or by a pattern (:func:`means`).
 
 **Strategy.** Python's ``str.isprintable`` is the rule: it is false for the Unicode categories Cc,
 Cf, Cs, Co, Cn, Zl, Zp and for every space but U+0020. :data:`BLANK` adds what Unicode counts as a
@@ -21,6 +22,7 @@ import re
 import shlex
 import unicodedata
 from collections.abc import Iterator
+from fnmatch import fnmatchcase
 from itertools import chain
 
 BLANK = frozenset(
@@ -39,6 +41,9 @@ BLANK = frozenset(
 
 SEPARATORS = ";,|"
 """Characters at which a spreadsheet may split a line, depending on its locale."""
+
+SPARK_GROUPS = ("spark-kafka-relation-", "spark-kafka-source-")
+"""Groups of Spark's own connector, one a subscription: omitted unless requested."""
 
 _UNUSUAL = re.compile(r"[^ -~]")
 _UNUSUAL_OR_BACKSLASH = re.compile(r"[^ -\[\]-~]")
@@ -184,3 +189,13 @@ def shell_word(name: str) -> str:
     if name.isprintable() and (name.isascii() or BLANK.isdisjoint(name)):
         return shlex.quote(name)
     return "$'" + visible(name).replace("'", "\\u0027") + "'"
+
+
+def is_pattern(wanted: str) -> bool:
+    """Return whether a ``--group`` is a pattern rather than a name."""
+    return any(char in wanted for char in "*?[")
+
+
+def means(wanted: str, group: str) -> bool:
+    """Return whether a name or a pattern matches a group."""
+    return group == wanted or fnmatchcase(group, wanted)

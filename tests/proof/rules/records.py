@@ -242,7 +242,7 @@ def name_of(identity: str, at: Moment) -> str:
 
 def resources_of(member: MemberEntry, shard: StateShard, seen: SeenRound) -> frozenset[Resource]:
     """Return what a member owns by the leader state, topics by name."""
-    size = shard.topic_bits
+    size = shard.sizes.topic_bits
     names = {hash_of_topic(topic)[:size]: topic for topic in sorted(seen.subscribed)}
     owned = member.owned or ()
     return frozenset((names[t], p) for t, numbers in owned if t in names for p in numbers)

@@ -19,7 +19,7 @@ from holdfast.cli.assignor_options import AssignorOptions, parse_assignor, parse
 from holdfast.cli.declared import Argument, Option
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, notes, print_note, write_json, write_rows
-from holdfast.cli.printed_texts import described_group, is_described_text
+from holdfast.cli.sources import described_group, is_described_text
 from holdfast.core.assignors.registry import ASSIGNORS, AssignorInfo, assign, find, follow
 from holdfast.core.assignors.result import Result
 from holdfast.core.model import measure

@@ -31,7 +31,7 @@ from holdfast.cli.output import (
 )
 from holdfast.cli.sources import open_source
 from holdfast.core.names import harmless, visible
-from holdfast.fleet.tables.storage.private import open_private
+from holdfast.fleet.tables.storage.file_system import open_private
 
 if TYPE_CHECKING:
     from holdfast.fleet.analysis.findings.doctor import Ranked, Verdict
@@ -90,7 +90,7 @@ def run(
     Every finding has a stable code; `holdfast explain HF104` explains one.
     """
     from holdfast.fleet.analysis.findings import doctor
-    from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+    from holdfast.fleet.analysis.group.rebalances import CommitTimes
     from holdfast.fleet.analysis.source_times import read_age
 
     with open_source(
@@ -205,7 +205,7 @@ _STYLE = {"error": "bold red", "warn": "bold yellow", "info": "bold cyan"}
 
 
 def _print_screens(console: Console, found: Sequence[Verdict]) -> None:
-    from holdfast.fleet.report.drawing.words import UP_TO
+    from holdfast.fleet.report.drawing.markup import UP_TO
 
     for verdict in found:
         _print_heading(console, verdict)
@@ -325,7 +325,7 @@ def _indented(console: Console, text: str, by: int, *, style: str = "") -> None:
 
 def _cost(lower: float, upper: float, n_owned: int) -> str:
     """Return a text such as ``up to 12 min a partition``."""
-    from holdfast.fleet.report.drawing.words import downtime
+    from holdfast.fleet.report.drawing.markup import downtime
 
     return f"{downtime(lower / n_owned, upper / n_owned)} a partition"
 

@@ -13,7 +13,7 @@ from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, write_json, write_rows
 from holdfast.core.command_lines import holdfast_line
 from holdfast.errors import ConfigError, nearest
-from holdfast.fleet.tables.storage.private import open_private
+from holdfast.fleet.tables.storage.file_system import open_private
 
 if TYPE_CHECKING:
     from holdfast.fleet.analysis.findings.finding import Rule

@@ -12,8 +12,7 @@ from holdfast.cli.declared import Option
 from holdfast.cli.durations import above_zero_s
 from holdfast.cli.histories import cluster_of, rows_of
 from holdfast.cli.output import Format, notes, write_rows, write_table
-from holdfast.cli.printed_texts import described_lag, is_described
-from holdfast.cli.sources import open_source
+from holdfast.cli.sources import described_lag, is_described, open_source
 from holdfast.errors import ConfigError, nearest
 from holdfast.fleet.tables.columns.stored import LAG
 

@@ -10,7 +10,7 @@ from holdfast.cli.declared import Option
 from holdfast.cli.output import notes, track
 from holdfast.cli.sources import open_source
 from holdfast.errors import ConfigError
-from holdfast.fleet.tables.storage.private import write_private
+from holdfast.fleet.tables.storage.file_system import write_private
 
 EXAMPLES = """\b
 Examples:

@@ -1,5 +1,5 @@
 """The demo: real groups on a real broker, and what a rolling bounce of their members costs.
 
-``run`` is the demo. ``group`` starts the processes, whose programs are in ``children``. All numbers
-come from the members' own event logs: ``event_log`` has their lines, and derives who owned what.
+``run`` is the demo. ``processes`` starts its processes, and has their programs. All numbers come
+from the members' own event logs: ``event_log`` has their lines, and derives who owned what.
 """

@@ -32,18 +32,22 @@ from holdfast.core.command_lines import NOT_KNOWN
 from holdfast.core.kinds import CLASSIC, kind_of
 from holdfast.core.model.columns import F64, I64
 from holdfast.core.names import visible
-from holdfast.fleet.analysis.findings.examination import Examination
-from holdfast.fleet.analysis.findings.stored import StoredFindings, finding_rows, stored_findings
+from holdfast.fleet.analysis.findings.examination import (
+    Examination,
+    StoredFindings,
+    finding_rows,
+    stored_findings,
+)
 from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.analysis.group.live import LiveGroup
 from holdfast.fleet.analysis.group.overview import (
     group_sums,
     owned_partitions,
 )
+from holdfast.fleet.analysis.group.presence import read_generations
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
-from holdfast.fleet.analysis.group.timeline import read_generations
 from holdfast.fleet.columnar import ArrowTable, DecodedRows, ints, words
-from holdfast.fleet.tables.columns.holdable import to_us
+from holdfast.fleet.tables.columns.schemas import to_us
 from holdfast.fleet.tables.reading import SomeGroups, Tables
 
 Labels = Mapping[str, str]

@@ -26,10 +26,10 @@ import pyarrow.compute as pc
 
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.core.model.columns import I64
+from holdfast.core.names import is_pattern, means
 from holdfast.errors import ConfigError, SourceError, suggest
 from holdfast.fleet.columnar import MILLIS, DecodedRows, GroupedTable
 from holdfast.fleet.tables.columns.definition import DType, Table
-from holdfast.fleet.tables.columns.names import is_pattern, means
 from holdfast.fleet.tables.columns.schemas import ARROW
 from holdfast.fleet.tables.columns.stored import NOT_LOADED, TABLES
 from holdfast.fleet.tables.folder.commits import Folder

@@ -52,8 +52,9 @@ class AsyncSession(GroupSession):
     """A :class:`~holdfast.members.session.session.GroupSession` on an event loop.
 
     ``in_flight`` has the offset of the first record in flight of each partition; the client's calls
-    write it. Besides a :class:`~holdfast.members.session.session.ClientAdapter`, ``adapter``
-    has ``stop_delivery``, ``apply_assignment``, ``begun`` and the coroutine function ``notify``.
+    write it. Besides the methods of :class:`~holdfast.members.session.session.ClientAdapter`,
+    ``adapter`` has ``stop_delivery``, ``apply_assignment``, ``start_delivery`` and the coroutine
+    function ``notify``.
     """
 
     def __init__(
@@ -227,7 +228,7 @@ class AsyncSession(GroupSession):
         """Finish a callback; safe to repeat after an interruption."""
         if running.notification.call is ListenerCall.ASSIGNED:
             self.complete_assignment()
-            self.adapter.begun(running.notification.resources)
+            self.adapter.start_delivery(running.notification.resources)
         else:
             self.complete_revocation(running.notification)
         running.done(None)

@@ -52,8 +52,6 @@ if TYPE_CHECKING:
 
 _RETRY_S = 0.05
 _JOINING = MemberState.PREPARING_REBALANCE
-OnLastCommit = Callable[[Offsets, BaseException | None], None]
-"""Takes the offsets of a last commit, and its error or None."""
 
 
 class CommitOrigin(Enum):
@@ -81,21 +79,17 @@ class _SentCommit:
 class Commits:
     """Commits what the application of one member has processed, once the membership runs.
 
-    ``begins`` returns the partitions whose ``on_partitions_assigned`` runs. ``on_last_commit`` is
-    called on the IO thread.
+    ``on_last_commit`` is called on the IO thread.
     """
 
     def __init__(
         self,
         membership: Membership,
         subscription_state: SubscriptionState,
-        *,
-        begins: Callable[[], Collection[Resource]],
-        on_last_commit: OnLastCommit,
+        on_last_commit: Callable[[Offsets, BaseException | None], None],
     ):
         self._membership = membership
         self._subscription_state = subscription_state
-        self._begins = begins
         self._on_last_commit = on_last_commit
         self.order = threading.RLock()
         self._newest: dict[Resource, _SentCommit | None] = {}  # latest commit of the partition
@@ -151,7 +145,7 @@ class Commits:
         if commit.origin is CommitOrigin.ALL:
             lost = self.take_loss()
         elif commit.origin is CommitOrigin.NAMED:
-            refused = self._subscription_state.refused(snapshot.terms, offsets, self._begins())
+            refused = self._subscription_state.refused(snapshot.terms, offsets)
             self._subscription_state.mark_raised(refused)
             lost = loss_of(refused, self._subscription_state)
         if lost is not None:

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
 from holdfast.members.runtime.application_calls import ApplicationTask, ApplicationTasks
-from holdfast.members.session.commits import OnLastCommit
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.session import (
     CATCH_UP_S,
@@ -111,9 +110,8 @@ class PollSession(GroupSession):
         adapter: PollClientAdapter,
         traits: ClientTraits,
         in_flight: InFlight,
-        on_last_commit: OnLastCommit = lambda _offsets, _error: None,
     ):
-        super().__init__(membership, adapter, traits, on_last_commit)
+        super().__init__(membership, adapter, traits)
         self.adapter: PollClientAdapter = adapter
         membership.rebalance_handler = self
         self.tasks = ApplicationTasks()

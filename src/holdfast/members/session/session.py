@@ -42,7 +42,7 @@ from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.runtime.application_calls import Once
-from holdfast.members.session.commits import CommitOrigin, Commits, OnLastCommit, loss_of
+from holdfast.members.session.commits import CommitOrigin, Commits, loss_of
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
 
@@ -107,19 +107,9 @@ class ClientAdapter(Protocol):
 
 
 class GroupSession:
-    """What every member does, whatever client fetches for it.
+    """What every member does, whatever client fetches for it."""
 
-    ``on_last_commit`` takes the offsets of a last commit (of a revocation, or before leaving), and
-    its error or None; it is called on the IO thread.
-    """
-
-    def __init__(
-        self,
-        membership: Membership,
-        adapter: ClientAdapter,
-        traits: ClientTraits,
-        on_last_commit: OnLastCommit = lambda _offsets, _error: None,
-    ):
+    def __init__(self, membership: Membership, adapter: ClientAdapter, traits: ClientTraits):
         # Loaded with the first member, not with the client's module: it reads frames.
         from holdfast.core.machine.leader.assignor_protocol import (
             RebalanceProtocol,
@@ -134,15 +124,8 @@ class GroupSession:
         self.subscription_state = SubscriptionState()
         self.adapter = adapter
         self._traits = traits
-        self.commits = Commits(
-            membership,
-            self.subscription_state,
-            begins=lambda: self._begins,
-            on_last_commit=on_last_commit,
-        )
-        self._on_last_commit = on_last_commit
+        self.commits = Commits(membership, self.subscription_state, self.on_last_commit)
         self._has_reported = False  # whether any assignment was reported
-        self._begins: frozenset[Resource] = frozenset()  # partitions whose ASSIGNED callback runs
         self._polled_at = 0.0
         self.is_automatic: bool = settings["enable.auto.commit"]
         self._every_s: float = settings["auto.commit.interval.ms"] / 1000
@@ -176,13 +159,13 @@ class GroupSession:
 
     def begin_terms(self, resources: Collection[Resource]) -> None:
         """Begin the terms of what is assigned; its callback may commit start offsets."""
-        self._begins = frozenset(resources)
         terms = self.membership.snapshot.terms
         self.subscription_state.begin({tp: terms[tp] for tp in resources if tp in terms})
 
     def complete_assignment(self) -> None:
         """Record that the callback of the assignment has ended."""
-        self._begins, self._has_reported = frozenset(), True
+        self.subscription_state.starting = frozenset()
+        self._has_reported = True
 
     def complete_revocation(self, notification: Notification) -> None:
         """Drop the partitions of a revocation or a loss, whose callback has ended."""
@@ -266,8 +249,14 @@ class GroupSession:
         if not offsets or not member.is_member:
             return None
         sent = self.commits.commit_async(offsets, CommitOrigin.AUTO, timeout_s=timeout_s)
-        sent.add_done_callback(lambda done: self._on_last_commit(offsets, done.exception()))
+        sent.add_done_callback(lambda done: self.on_last_commit(offsets, done.exception()))
         return sent
+
+    def on_last_commit(self, offsets: Offsets, error: BaseException | None) -> None:
+        """Take the offsets of a last commit (of a revocation, or before leaving), and its error.
+
+        It is called on the IO thread.
+        """
 
     # Methods of the rebalance handler that are the same wherever the client works
 

@@ -60,10 +60,10 @@ class _PartitionTerm:
         is_blank = self.processed is None and self.committed is None
         return self.start if is_blank else self.to_commit()
 
-    def refuses(self, offset: int, number: int | None, *, begins: bool) -> bool:
+    def refuses(self, offset: int, number: int | None) -> bool:
         """Return whether the application may not commit ``offset`` in the term ``number``."""
-        if number is None or begins:
-            return False  # not owned, which another check refuses; or it starts here
+        if number is None:
+            return False  # not owned, which another check refuses
         if self.number != number:
             return True
         if not self.is_again:
@@ -91,6 +91,8 @@ class SubscriptionState:
     """Terms, offsets and losses of the partitions of one member; safe from any thread."""
 
     def __init__(self) -> None:
+        # The callback of their assignment runs: there the application says where a term begins.
+        self.starting: frozenset[Resource] = frozenset()
         self._lock = threading.Lock()
         self._terms: dict[Resource, _PartitionTerm] = {}
         self._losses: dict[Resource, _PartitionLoss] = {}
@@ -104,7 +106,8 @@ class SubscriptionState:
     # Terms
 
     def begin(self, terms: Mapping[Resource, int]) -> None:
-        """Begin terms with the numbers ``terms``."""
+        """Begin terms with the numbers ``terms``; the callback of their assignment is next."""
+        self.starting = frozenset(terms)
         with self._lock:
             for tp, number in terms.items():
                 before = self._terms.get(tp)
@@ -227,15 +230,11 @@ class SubscriptionState:
                     self._terms[tp].committed = at.offset
 
     def refused(
-        self,
-        terms: Mapping[Resource, int],
-        offsets: Mapping[Resource, OffsetToCommit],
-        begins: Collection[Resource] = (),
+        self, terms: Mapping[Resource, int], offsets: Mapping[Resource, OffsetToCommit]
     ) -> set[Resource]:
         """Return the partitions with a named offset that is not of the present term.
 
-        ``terms`` are those of what the member owns now; for partitions in ``begins`` the callback
-        ``on_partitions_assigned`` runs.
+        ``terms`` are those of what the member owns now.
         """
         with self._lock:
             refused = {
@@ -243,7 +242,9 @@ class SubscriptionState:
             }
             for tp, at in offsets.items():
                 term = self._terms.get(tp)
-                if term is not None and term.refuses(at.offset, terms.get(tp), begins=tp in begins):
+                if tp in self.starting or term is None:
+                    continue
+                if term.refuses(at.offset, terms.get(tp)):
                     refused.add(tp)
             return refused
 

@@ -135,7 +135,7 @@ def reconstruct(
 
 
 def _carry(member: SubscribedMember, shard: StateShard, leads: bool) -> _Carried:
-    at = _position(identity_before(member, shard)[: shard.identity_bits])
+    at = _position(identity_before(member, shard)[: shard.sizes.identity_bits])
     first = at
     if shard.whole:
         first = (at + 1) % _ROUND
@@ -259,8 +259,8 @@ def _uncovered(
         return frozenset()
     positions = [(m.member_id, identity) for m in forgotten for identity in identities_of(m)]
     covering = np.zeros(len(positions), np.int64)
-    for size in {c.shard.identity_bits for c in carried}:
-        shards = [c for c in carried if c.shard.identity_bits == size]
+    for size in {c.shard.sizes.identity_bits for c in carried}:
+        shards = [c for c in carried if c.shard.sizes.identity_bits == size]
         covering += _count_covering(shards, [_position(whole[:size]) for _, whole in positions])
     return frozenset(
         name for (name, _), n in zip(positions, covering.tolist(), strict=True) if not n

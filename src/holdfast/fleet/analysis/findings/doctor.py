@@ -21,16 +21,21 @@ import numpy as np
 
 from holdfast.cluster.snapshot import GONE
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
-from holdfast.fleet.analysis.findings.examination import Examination, examine, with_age
+from holdfast.fleet.analysis.findings.examination import (
+    Examination,
+    Examined,
+    examine,
+    stored_findings,
+    with_age,
+)
 from holdfast.fleet.analysis.findings.finding import Finding, few
-from holdfast.fleet.analysis.findings.stored import Examined, stored_findings
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroup, LiveGroups
 from holdfast.fleet.analysis.group.overview import Overview, joined, overview
-from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+from holdfast.fleet.analysis.group.rebalances import CommitTimes
 from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age, polls_text, window_end_ms
-from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
+from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import SomeGroups, Tables
 
 SCHEMA_VERSION = 1

@@ -25,19 +25,30 @@ from holdfast.core.kinds import CLASSIC, GroupKind, GroupType, kind_of
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.columns import I32, I64, Mask, distinct
 from holdfast.fleet.analysis.group.client_library import clients_of
-from holdfast.fleet.analysis.group.identity import Identities, read_identities
 from holdfast.fleet.analysis.group.lag import NEVER, LagRows
 from holdfast.fleet.analysis.group.live import LiveGroup
-from holdfast.fleet.analysis.group.presence import Absence, Presence, absences_of, read_presence
-from holdfast.fleet.analysis.group.rebalances import Rebalances, read_rebalances
-from holdfast.fleet.analysis.group.rebuilding import CommitTimes, Rebuilding, rebuilding_of
+from holdfast.fleet.analysis.group.presence import (
+    Absence,
+    Identities,
+    Presence,
+    Settlements,
+    absences_of,
+    read_generations,
+    read_identities,
+    read_presence,
+)
+from holdfast.fleet.analysis.group.rebalances import (
+    CommitTimes,
+    Rebalances,
+    Rebuilding,
+    read_rebalances,
+    rebuilding_of,
+)
 from holdfast.fleet.analysis.group.timeline import (
     FlatAssignments,
-    Settlements,
     Timeline,
     build_timeline,
     flat_assignments,
-    read_generations,
 )
 from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age
 from holdfast.fleet.columnar import ArrowTable

@@ -20,8 +20,7 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.columnar import codes, floats, ints, times_ms
-from holdfast.fleet.tables.columns.holdable import to_us
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.schemas import arrow_schema, to_us
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.maintenance import COARSEST_S, KEPT_S
 from holdfast.fleet.tables.reading import GROUPS_AT_ONCE, ROWS_AT_ONCE, Tables

@@ -20,8 +20,8 @@ import numpy.typing as npt
 from holdfast.core.kinds import GroupType
 from holdfast.core.model.columns import F64, I64, Mask, distinct, starts
 from holdfast.fleet.analysis.group.lag import NEVER
+from holdfast.fleet.analysis.group.presence import Settlements, read_generations
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
-from holdfast.fleet.analysis.group.timeline import Settlements, read_generations
 from holdfast.fleet.columnar import DecodedRows, GroupedTable
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.reading import SomeGroups

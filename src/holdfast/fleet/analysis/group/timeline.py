@@ -14,75 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
-import numpy.typing as npt
 
 from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, index_in
-from holdfast.fleet.analysis.group.identity import Identities
-from holdfast.fleet.columnar import DecodedRows, new_runs, row_starts
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)  # no slots: texts are cached
-class Settlements:
-    """Moments at which the ownership of some groups was settled, by group and time."""
-
-    rows: DecodedRows  # rows of ``generations``
-    row: I64  # int64[n]: the row of each moment
-    # ``group``, ``number``, ``at_ms``, ``n_members`` (int64[n]): index of the group, generation,
-    # time of its record in UTC milliseconds, members.
-    group: I64
-    number: I64
-    at_ms: I64
-    n_members: I64
-    era: I64  # int64[n]: life of a group: a deleted group that comes back counts from 1 again
-
-    @cached_property
-    def state(self) -> tuple[str, ...]:
-        """State, as in the record."""
-        return tuple(self.rows.texts("state", "", self.row))
-
-    @cached_property
-    def protocol(self) -> tuple[str, ...]:
-        """Protocol, as in the record."""
-        return tuple(self.rows.texts("protocol", "", self.row))
-
-    def texts(self, name: str, at: I64, missing: str) -> npt.NDArray[np.object_]:
-        """Return the values of some moments in a string column; ``missing`` at -1."""
-        found = np.full(len(at), missing, object)
-        found[at >= 0] = self.rows.texts(name, "", self.row[at[at >= 0]])
-        return found
-
-    def first_and_last(self, n: int) -> tuple[I64, I64]:
-        """Return the index of the first and the last moment of each of ``n`` groups; else -1."""
-        edges = row_starts(self.group, n)
-        is_known = edges[1:] > edges[:-1]
-        return np.where(is_known, edges[:-1], -1), np.where(is_known, edges[1:] - 1, -1)
-
-    def of_rows(self, rows: DecodedRows, group: I64 | int = 0) -> I64:
-        """Return the index of the generation of each row of a table, as :meth:`index_of`."""
-        return self.index_of(rows.ints("generation"), rows.times_ms("timestamp"), group)
-
-    def index_of(self, generation: I64, at_ms: I64, group: I64 | int = 0) -> I64:
-        """Return the index of each generation of a group; -1 if no record has that generation.
-
-        A time before every life of the group counts as the first one.
-        """
-        if not len(self.number):
-            return np.full(len(generation), -1, dtype=np.int64)
-        first = np.flatnonzero(new_runs(self.era))
-        begin = _moment(self.group[first], self.at_ms[first])
-        era = np.searchsorted(begin, _moment(group, at_ms), side="right") - 1
-        era = np.maximum(era, np.searchsorted(self.group[first], group))
-        keys = self.era << np.int64(32) | (self.number + 1)
-        found = index_in(era.astype(np.int64) << np.int64(32) | (generation + 1), keys)
-        return np.where(self.group[found] == group, found, -1)
-
-
-def _moment(group: I64 | int, at_ms: I64) -> I64:
-    """Return one number for a group, of less than 32,768, and a time; in the order of both."""
-    return np.asarray(group, np.int64) << np.int64(48) | np.maximum(at_ms, 0)
+from holdfast.fleet.analysis.group.presence import Identities, Settlements
+from holdfast.fleet.columnar import DecodedRows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -141,31 +78,6 @@ def rows_of(
     if not len(topic):
         return np.zeros(0, dtype=np.int64)
     return index_in(translate[topic] << np.int64(32) | (number + 1), rows)
-
-
-def read_generations(rows: DecodedRows, group: I64 | None = None) -> Settlements:
-    """Read the settlements of one group, or of several, given the index of each row's group.
-
-    Of records that repeat a generation only the first counts.
-    """
-    at_ms, number = rows.times_ms("timestamp"), rows.ints("generation")
-    is_dead, log_offset = rows.equal("state", "Dead"), rows.ints("log_offset")
-    group = np.zeros(len(rows), np.int64) if group is None else group
-    order = np.lexsort((log_offset, rows.ints("log_partition"), at_ms, group))
-    of, number, is_dead = group[order], number[order], is_dead[order]
-    begins = np.zeros(len(order), np.bool_)  # a life of a group
-    begins[1:] = is_dead[:-1] | ((number[1:] < number[:-1]) & ~is_dead[1:]) | (of[1:] != of[:-1])
-    kept = np.flatnonzero(new_runs(of, number, is_dead))
-    row = order[kept]
-    return Settlements(
-        rows=rows,
-        row=row,
-        group=of[kept],
-        number=number[kept],
-        at_ms=at_ms[row],
-        n_members=rows.ints("n_members")[row],
-        era=np.cumsum(begins, dtype=np.int64)[kept],
-    )
 
 
 def build_timeline(

@@ -28,16 +28,18 @@ from holdfast.core.model.columns import Mask
 from holdfast.fleet.analysis.findings.examination import (
     FAILED,
     Examination,
+    Examined,
+    StoredFindings,
     all_rules,
     examine,
     examine_lag,
+    finding_rows,
 )
 from holdfast.fleet.analysis.findings.finding import Lasts, Limits
 from holdfast.fleet.analysis.findings.rules_lag import may_ail
-from holdfast.fleet.analysis.findings.stored import Examined, StoredFindings, finding_rows
 from holdfast.fleet.analysis.group.group_history import read_groups
 from holdfast.fleet.analysis.group.lag import JUDGED, NEVER, LagRows
-from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+from holdfast.fleet.analysis.group.rebalances import CommitTimes
 from holdfast.fleet.columnar import (
     Batches,
     BatchTask,
@@ -48,8 +50,7 @@ from holdfast.fleet.columnar import (
     times_ms,
 )
 from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Step
-from holdfast.fleet.tables.columns.holdable import moment_text
-from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.columns.schemas import arrow_schema, moment_text
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.snapshot import ListedFiles, SnapshotCache
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter

@@ -33,7 +33,7 @@ from typing import Any, Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.fleet.analysis.findings.stored import EXAMINED, Examined
+from holdfast.fleet.analysis.findings.examination import EXAMINED, Examined
 from holdfast.fleet.analysis.source_times import Since, window_end_ms
 from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.batches.examined import (
@@ -71,7 +71,7 @@ from holdfast.fleet.pipeline.history.ownership_gaps import (
     late_gaps,
     narrow,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.split import (
     LATEST,
     POSITIONS,

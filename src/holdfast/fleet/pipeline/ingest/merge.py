@@ -43,7 +43,7 @@ from holdfast.fleet.pipeline.ingest.deletions import (
 from holdfast.fleet.pipeline.ingest.dump import make_room, write_parts
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
-from holdfast.fleet.tables.columns.holdable import to_us
+from holdfast.fleet.tables.columns.schemas import to_us
 from holdfast.fleet.tables.storage.clients import translated_errors
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of, statistics_of
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path

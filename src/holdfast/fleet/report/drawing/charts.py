@@ -23,9 +23,8 @@ from holdfast.core.model.columns import F64, I64
 from holdfast.core.names import shorten, shown_name
 from holdfast.fleet.analysis.group.lag_over_time import LagOverTime
 from holdfast.fleet.analysis.spans import NONE, span
-from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
-from holdfast.fleet.report.drawing.words import number
-from holdfast.fleet.tables.columns.holdable import FIRST_US, LAST_US
+from holdfast.fleet.report.drawing.markup import Markup, join, name_of, number, tag
+from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
 
 LEFT, WIDE = 14.0, 83.0
 """Begin and width of the plot, in percent of the chart."""

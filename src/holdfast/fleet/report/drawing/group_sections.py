@@ -27,7 +27,7 @@ from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.live import LiveGroup
 from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
 from holdfast.fleet.analysis.spans import span
-from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
+from holdfast.fleet.report.drawing.markup import Markup, join, name_of, number, tag
 from holdfast.fleet.report.drawing.sections import (
     MAX_ROWS,
     amount,
@@ -36,7 +36,6 @@ from holdfast.fleet.report.drawing.sections import (
     table,
     when,
 )
-from holdfast.fleet.report.drawing.words import number
 from holdfast.fleet.tables.columns.stored import ASSIGNMENTS, LAG
 from holdfast.fleet.tables.reading import flatten
 

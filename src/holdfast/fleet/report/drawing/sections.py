@@ -28,8 +28,19 @@ from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.analysis.group.rebalances import Rebalances
 from holdfast.fleet.analysis.spans import NONE, seconds, span
-from holdfast.fleet.report.drawing.markup import Markup, escape, join, name_of, prose, tag
-from holdfast.fleet.report.drawing.words import UP_TO, bounds, cost_bar, downtime, number
+from holdfast.fleet.report.drawing.markup import (
+    UP_TO,
+    Markup,
+    bounds,
+    cost_bar,
+    downtime,
+    escape,
+    join,
+    name_of,
+    number,
+    prose,
+    tag,
+)
 from holdfast.fleet.tables.columns.stored import REBALANCES
 
 MAX_ROWS = 100

@@ -34,7 +34,8 @@ from holdfast.fleet.analysis.group.lag_over_time import (
     readings_of,
 )
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.analysis.group.rebuilding import CommitTimes
+from holdfast.fleet.analysis.group.rebalances import CommitTimes
+from holdfast.fleet.analysis.source_times import group_since
 from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.drawing.charts import charts
 from holdfast.fleet.report.drawing.group_sections import (
@@ -49,9 +50,12 @@ from holdfast.fleet.report.drawing.markup import (
     Markup,
     asset,
     document,
+    downtime,
+    first_words,
     join,
     lean,
     name_of,
+    number,
     script_of,
     shown_script,
     tag,
@@ -71,10 +75,8 @@ from holdfast.fleet.report.drawing.sections import (
     table,
     when,
 )
-from holdfast.fleet.report.drawing.words import downtime, first_words, number
 from holdfast.fleet.tables.reading import Source, Tables, read_tables
-from holdfast.fleet.tables.storage.private import write_private
-from holdfast.fleet.tables.window import group_since
+from holdfast.fleet.tables.storage.file_system import write_private
 
 SCRIPTS = (
     "columns.js",

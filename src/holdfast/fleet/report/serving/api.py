@@ -33,18 +33,21 @@ from holdfast.fleet.analysis.findings.rules_now import awaited_ids
 from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
 from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
 from holdfast.fleet.report.serving.group_index import (
+    ALL,
+    DURATION,
+    MILLIS,
     NO_LAG,
     SEVERITIES,
     SORTS,
     GroupIndex,
     IndexView,
+    TimeRange,
     Verdicts,
     rows_within,
     select,
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
-from holdfast.fleet.report.serving.time_range import ALL, DURATION, MILLIS, TimeRange
 from holdfast.fleet.tables.columns.definition import Column, DType, Table
 from holdfast.fleet.tables.columns.stored import NOT_LOADED, TABLES
 from holdfast.fleet.tables.reading import flatten

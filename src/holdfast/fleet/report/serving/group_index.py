@@ -1,8 +1,12 @@
-"""The index of a fleet: one row a group, found, sorted and cut into pages.
+"""The index of a fleet in a time range: one row a group, found, sorted and cut into pages.
 
 **Rules.** A number of a group is the one that its page and the doctor show
 (:mod:`holdfast.fleet.analysis.group.overview`). Facts of groups that the doctor has not
 examined yet are unknown, and not zero. Rows with equal sort keys are in the order of their names.
+
+A moment in an address (``from``, ``to``) is ISO 8601 (UTC without a zone), milliseconds since 1970
+as Grafana writes them, or a duration such as ``6h``, which counts back from the end of the tables.
+``to`` is that end by default.
 
 **Strategy.** The numbers come from whole columns of the tables, so every group has them at once;
 findings come later.
@@ -10,16 +14,19 @@ findings come later.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from holdfast.core.model.columns import F64, I32, I64, Mask
+from holdfast.errors import ConfigError
 from holdfast.fleet.analysis.findings.examination import GroupVerdict
 from holdfast.fleet.analysis.findings.finding import Severity
 from holdfast.fleet.analysis.group.lag import NEVER
@@ -29,7 +36,7 @@ from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
 from holdfast.fleet.analysis.source_times import window_end_ms
 from holdfast.fleet.columnar import ArrowTable, times_ms
 from holdfast.fleet.report.metrics import oldest_unread_s
-from holdfast.fleet.report.serving.time_range import ALL, TimeRange
+from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import SomeGroups, Tables
 
 PAGE_ROWS = 100
@@ -51,6 +58,66 @@ SORTS = {
     "findings": "Findings",
 }
 """Columns that sort the index, in the order of the page, and their heads."""
+RANGES: Final[Mapping[str, str]] = {
+    "15m": "15 min",
+    "1h": "1 h",
+    "6h": "6 h",
+    "24h": "24 h",
+    "7d": "7 d",
+    "all": "all",
+}
+"""Ranges that pages offer, and their names."""
+DURATION: Final = r"[0-9]{1,4}[smhd]"
+MILLIS: Final = r"[0-9]{5,14}"
+_UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeRange:
+    """A part of the covered time."""
+
+    # ``from_ms``, ``to_ms``: first and last moment in UTC milliseconds; None for no limit.
+    from_ms: int | None = None
+    to_ms: int | None = None
+
+
+ALL: Final = TimeRange()
+
+
+def read_range(words: Mapping[str, str], end_ms: int) -> TimeRange:
+    """Return the range of a query, by the end of the tables in UTC milliseconds; all without one.
+
+    Raises
+    ------
+    ConfigError
+        A value is no moment.
+    """
+    begin, end = words.get("from", ""), words.get("to", "")
+    return TimeRange(
+        from_ms=None if begin in ("", "all") else moment_ms(begin, "from", end_ms),
+        to_ms=None if not end else moment_ms(end, "to", end_ms),
+    )
+
+
+def moment_ms(text: str, name: str, end_ms: int) -> int:
+    """Return a moment in UTC milliseconds; raise ConfigError with the parameter's name."""
+    if re.fullmatch(DURATION, text):
+        return end_ms - int(text[:-1]) * _UNITS_MS[text[-1]]
+    if re.fullmatch(MILLIS, text):
+        return _held(int(text))
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise ConfigError(
+            f"{name}: expected a moment such as 2026-11-22T10:00:00Z, milliseconds since 1970, or "
+            "how long ago it was, such as 6h"
+        ) from None
+    return _held(round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
+
+
+def _held(ms: int) -> int:
+    """Return a moment within the times that tables can hold."""
+    return min(max(ms, FIRST_US // 1000), LAST_US // 1000)
 
 
 Verdicts = Mapping[str, GroupVerdict]
@@ -233,7 +300,7 @@ class IndexView:
     falls: bool = True  # whether the greatest comes first
     page: int = 1  # counted from 1; a larger number means the last page
     # ``begin``, ``end``: the time range as the address has it
-    # (:mod:`holdfast.fleet.report.serving.time_range`); empty for the usual one.
+    # (:mod:`holdfast.fleet.report.serving.group_index`); empty for the usual one.
     begin: str = ""
     end: str = ""
 

@@ -26,10 +26,14 @@ from holdfast.fleet.report.drawing.markup import (
     HtmlPage,
     Markup,
     document,
+    downtime,
+    first_words,
     join,
     name_of,
+    number,
     script_of,
     shown_script,
+    spark,
     tag,
 )
 from holdfast.fleet.report.drawing.sections import (
@@ -43,9 +47,9 @@ from holdfast.fleet.report.drawing.sections import (
     narrow_classes,
     when,
 )
-from holdfast.fleet.report.drawing.words import downtime, first_words, number, spark
 from holdfast.fleet.report.drawing.writing import origin, page_footer
 from holdfast.fleet.report.serving.group_index import (
+    RANGES,
     SEVERITIES,
     SLICES,
     SORTS,
@@ -58,9 +62,7 @@ from holdfast.fleet.report.serving.group_index import (
 )
 from holdfast.fleet.report.serving.live import rebalancing_s
 from holdfast.fleet.report.serving.ranges import FleetView, ServedTables
-from holdfast.fleet.report.serving.served_fleet import ServedState
-from holdfast.fleet.report.serving.time_range import RANGES
-from holdfast.fleet.report.serving.updater_state import UpdaterState
+from holdfast.fleet.report.serving.served_fleet import ServedState, UpdaterState
 
 VERSION: Final = version("kafka-holdfast")
 EVERY_MS = 1000

@@ -23,6 +23,7 @@ from typing import Final
 
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import ConfigError
+from holdfast.fleet.analysis import source_times
 from holdfast.fleet.analysis.findings.doctor import Doctor
 from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
 from holdfast.fleet.analysis.group.lag_over_time import read_readings
@@ -32,13 +33,13 @@ from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.serving.group_index import (
     GroupIndex,
     IndexView,
+    TimeRange,
     Verdicts,
     read_index,
+    read_range,
     select,
 )
 from holdfast.fleet.report.serving.live import index_now, verdicts_now
-from holdfast.fleet.report.serving.time_range import TimeRange, read_range
-from holdfast.fleet.tables import window
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import Tables
 
@@ -126,7 +127,7 @@ def tables_until(
     """Return the tables as of the end of a range; for one that ends earlier, of some groups."""
     if within is None or within.to_ms is None:
         return tables if groups is None else tables.load_few(groups, without=NOT_LOADED)
-    return window.within(tables.load(groups), None, 1000 * within.to_ms)
+    return source_times.within(tables.load(groups), None, 1000 * within.to_ms)
 
 
 WANTED_S: Final = 60.0

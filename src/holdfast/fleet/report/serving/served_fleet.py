@@ -28,8 +28,7 @@ from typing import Any, Final
 
 from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.errors import HoldfastError
-from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
-from holdfast.fleet.analysis.findings.stored import stored_findings
+from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict, stored_findings
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.source_times import Since
 from holdfast.fleet.report.metrics import MetricsFile, exposition, write_metrics
@@ -41,7 +40,6 @@ from holdfast.fleet.report.serving.live import (
     of_records,
 )
 from holdfast.fleet.report.serving.ranges import FleetRanges, ServedTables
-from holdfast.fleet.report.serving.updater_state import UpdaterState
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.folder.manifest import has_manifest, stamp
 from holdfast.fleet.tables.reading import SomeGroups, open_tables, read_tables
@@ -58,6 +56,15 @@ END_S: Final = 5.0
 """How long the end waits for the threads that read and examine."""
 PATIENCE_S: Final = 2.0
 """Longest wait of the first request after a rest for a poll of the folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UpdaterState:
+    """State of the updater of served tables."""
+
+    doing: str = ""  # progress of its first read; empty once the tables are up to date
+    trouble: str = ""  # why the tables are not updated; empty if they are
+    since_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

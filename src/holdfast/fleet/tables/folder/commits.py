@@ -21,9 +21,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.columns.names import batch_folder
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.contents import check_folder, checked_files, sweep
+from holdfast.fleet.tables.folder.contents import batch_folder, check_folder, checked_files, sweep
 from holdfast.fleet.tables.folder.delta_log import (
     BOUNDED,
     CHECKPOINT_EVERY,
@@ -37,11 +36,11 @@ from holdfast.fleet.tables.folder.delta_log import (
     read_on,
     write_checkpoint,
 )
-from holdfast.fleet.tables.folder.last_writer import LastWriter, refuse_second, this_process
 from holdfast.fleet.tables.folder.manifest import (
     COMMITS,
     Batch,
     Files,
+    LastWriter,
     Manifest,
     TableVersion,
     commit_manifest,
@@ -49,6 +48,8 @@ from holdfast.fleet.tables.folder.manifest import (
     forget_drafts,
     overtaken,
     read_manifest,
+    refuse_second,
+    this_process,
 )
 from holdfast.fleet.tables.folder.snapshot import FolderSnapshot, SnapshotCache
 from holdfast.fleet.tables.storage.file_system import FileSystem

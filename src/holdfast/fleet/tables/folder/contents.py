@@ -1,9 +1,10 @@
-"""The content of a folder of tables: allowed files, and deletion of unused ones.
+"""The content of a folder of tables: names of files, allowed files, deletion of unused ones.
 
-**Rules.** Files outside of the folder are never read, written or deleted. Links are refused where
-tables are written or read, and stay where files are deleted. Only files with names of ours are
-deleted. A sweep keeps files that a reader may still read, and files that were written after the
-commit before: they may belong to a batch that is not committed yet.
+**Rules.** A name from a cluster is never part of the name of a file. Files outside of the folder
+are never read, written or deleted. Links are refused where tables are written or read, and stay
+where files are deleted. A file whose name is not ours is neither read nor deleted. A sweep keeps
+files that a reader may still read, and files that were written after the commit before: they may
+belong to a batch that is not committed yet.
 
 A JSON document of another program is checked: a value of another kind is a ValueError.
 """
@@ -16,10 +17,13 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.columns.names import MERGED, is_file_name
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
 
+_FILE: Final = re.compile(r"([a-z_]+)/(?:batch-\d{9,18}|merged)/[0-9a-f]{32}\.parquet")
+_RUN: Final = 24
+MERGED: Final = "merged"
+"""Folder of files that contain rows of several batches."""
 _PART: Final = re.compile(rf"batch-\d{{9,18}}|{MERGED}")
 _OF_NOBODY: Final = ("lost+found",)
 
@@ -95,6 +99,33 @@ def _clear(
         lambda part: bool(_PART.fullmatch(part)) and (parts is None or part in parts),
         lambda name, written_ns: is_file_name(name, table) and is_due(name, written_ns),
     )
+
+
+def batch_folder(batch: int) -> str:
+    """Return the folder name of a batch."""
+    return f"batch-{batch:09d}"
+
+
+def file_name(table: str, batch: int, unique: str) -> str:
+    """Return the name of a file of a table; ``unique`` is 32 hexadecimal digits."""
+    return f"{table}/{batch_folder(batch)}/{unique}.parquet"
+
+
+def merged_names(table: str, unique: str, n_files: int) -> list[str]:
+    """Return the names of a merge's files; ``unique`` as in :func:`file_name`."""
+    return [f"{table}/{MERGED}/{unique[:_RUN]}{i:08x}.parquet" for i in range(n_files)]
+
+
+def run_of(name: str) -> str:
+    """Return the common part of one merge's file names; another file's own name."""
+    folder, _, file = name.rpartition("/")
+    return f"{folder}/{file[:_RUN]}" if folder.endswith(MERGED) else name
+
+
+def is_file_name(name: object, table: str) -> bool:
+    """Return whether this module can have given a table's file the name."""
+    match = _FILE.fullmatch(name) if isinstance(name, str) else None
+    return match is not None and match.group(1) == table
 
 
 _MOST: Final = 2**63 - 1

@@ -38,11 +38,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.tables.columns.definition import Table
-from holdfast.fleet.tables.columns.holdable import to_us
-from holdfast.fleet.tables.columns.names import run_of
+from holdfast.fleet.tables.columns.schemas import to_us
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.commits import Folder
-from holdfast.fleet.tables.folder.contents import checked_files
+from holdfast.fleet.tables.folder.contents import checked_files, run_of
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.manifest import Batch, Files, Manifest
 from holdfast.fleet.tables.folder.snapshot import FolderSnapshot, conform

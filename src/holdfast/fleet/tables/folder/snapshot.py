@@ -22,8 +22,7 @@ import pyarrow.compute as pc
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.definition import DType, Table
-from holdfast.fleet.tables.columns.holdable import refuse_values, to_us
-from holdfast.fleet.tables.columns.schemas import ARROW, arrow_schema
+from holdfast.fleet.tables.columns.schemas import ARROW, arrow_schema, refuse_values, to_us
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.delta_log import (
@@ -226,7 +225,7 @@ def conform(found: pa.Table, definition: Table, source: str) -> pa.Table:
     """Bring a table to the columns and types of its definition; absent nullable columns are null.
 
     Another column that is missing, has another type, or has values that it cannot have
-    (:mod:`holdfast.fleet.tables.columns.holdable`) is a SourceError that names ``source``.
+    (:mod:`holdfast.fleet.tables.columns.schemas`) is a SourceError that names ``source``.
     """
     schema = pa.schema([(column.name, ARROW[column.dtype]) for column in definition.columns])
     arrays = []

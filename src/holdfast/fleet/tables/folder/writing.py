@@ -25,8 +25,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.errors import SourceError
-from holdfast.fleet.tables.columns.names import file_name, is_file_name, merged_names
 from holdfast.fleet.tables.columns.schemas import arrow_schema
+from holdfast.fleet.tables.folder.contents import file_name, is_file_name, merged_names
 from holdfast.fleet.tables.folder.delta_log import BOUNDED
 from holdfast.fleet.tables.storage.file_system import FileSystem
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path

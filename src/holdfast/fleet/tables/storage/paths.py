@@ -21,8 +21,7 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote, urlsplit
 
 from holdfast.errors import ConfigError
-from holdfast.fleet.tables.storage.disk import LocalFileSystem
-from holdfast.fleet.tables.storage.file_system import FileSystem
+from holdfast.fleet.tables.storage.file_system import FileSystem, LocalFileSystem
 from holdfast.fleet.tables.storage.remote import HdfsPath, ObjectPath, RemotePath
 
 SCHEMES: Final[Mapping[str, str]] = {

@@ -119,9 +119,9 @@ class AiokafkaAdapter:
             self._assignment = assignment
         self._coordinator.complete_join(assignment if is_new else None)
 
-    def begun(self, partitions: Collection[Resource]) -> None:
+    def start_delivery(self, partitions: Collection[Resource]) -> None:
         """Deliver records of ``partitions``: the callback of the assignment has ended."""
-        self._subscription.hand_out(_to_client_partitions(partitions))
+        self._subscription.start_delivery(_to_client_partitions(partitions))
 
     def forget(self) -> None:
         """Drop everything: the member has ended. A closed consumer keeps its assignment."""
@@ -189,7 +189,7 @@ class TermState(TopicPartitionState):  # type: ignore[misc]  # aiokafka has no t
         self._subscription_state.seek(self._tp, position)
 
 
-class GoneState(TopicPartitionState):  # type: ignore[misc]
+class DroppedState(TopicPartitionState):  # type: ignore[misc]
     """The state of a dropped partition: it never has a position."""
 
     def __init__(self, assignment: Any):
@@ -211,12 +211,12 @@ class MutableAssignment(Assignment):  # type: ignore[misc]
 
     def __init__(self, partitions: Iterable[TopicPartition], subscription_state: SubscriptionState):
         super().__init__([])
-        self._gone: dict[TopicPartition, Any] = {}
+        self._dropped: dict[TopicPartition, Any] = {}
         self.add(list(partitions), subscription_state)
 
     def state_value(self, tp: TopicPartition) -> Any:
         """Return the state of a partition, or of a dropped one, for a late response."""
-        return self._tp_state.get(tp) or self._gone.get(tp)
+        return self._tp_state.get(tp) or self._dropped.get(tp)
 
     def keeps(self, tp: TopicPartition) -> bool:
         """Return whether the partition is still assigned."""
@@ -228,7 +228,7 @@ class MutableAssignment(Assignment):  # type: ignore[misc]
         """Add partitions; they begin without a position."""
         for tp in partitions:
             self._tp_state[tp] = TermState(self, tp, subscription_state)
-            self._gone.pop(tp, None)
+            self._dropped.pop(tp, None)
         self._topic_partitions = frozenset(self._tp_state)
 
     def remove(self, partitions: Collection[TopicPartition]) -> None:
@@ -240,7 +240,7 @@ class MutableAssignment(Assignment):  # type: ignore[misc]
             state = self._tp_state.get(tp)
             if state is None:
                 continue
-            self._gone.setdefault(tp, GoneState(self))
+            self._dropped.setdefault(tp, DroppedState(self))
             state.resume()  # wakes up the waiters
             if not state._position_fut.done():
                 state._position_fut.set_result(None)
@@ -337,7 +337,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
     ) -> None:
         """Add partitions, except those of topics that are no subscription.
 
-        With ``holds`` none of their records is delivered before :meth:`hand_out`.
+        With ``holds`` none of their records is delivered before :meth:`start_delivery`.
         """
         subscription = self._subscription
         if subscription is None or not self.partitions_auto_assigned():
@@ -362,7 +362,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         subscription._reassignment_in_progress = False
         self._notify_assignment_waiters()
 
-    def hand_out(self, partitions: Collection[TopicPartition]) -> None:
+    def start_delivery(self, partitions: Collection[TopicPartition]) -> None:
         """Deliver records that the application has not paused: the callback has ended."""
         announced = self._unannounced.intersection(partitions)
         self._unannounced -= announced

@@ -215,7 +215,9 @@ class ForeignAssignor:
         members = {
             m.member_id: ConsumerProtocol.METADATA.decode(m.metadata) for m in leader_round.members
         }
-        plan = self._theirs.assign(_Counted(self._cluster, leader_round.partitions), members)
+        plan = self._theirs.assign(
+            _ClusterWithCounts(self._cluster, leader_round.partitions), members
+        )
         return {member: bytes(assignment.encode()) for member, assignment in plan.items()}
 
     def stay(self, leader_round: LeaderRound) -> dict[str, bytes]:
@@ -223,7 +225,7 @@ class ForeignAssignor:
         raise ClientError(f"assignor {self.name}: assignment failed; rebalancing again")
 
 
-class _Counted:
+class _ClusterWithCounts:
     """aiokafka's metadata, with the partition counts of this round."""
 
     def __init__(self, cluster: Any, counts: Mapping[str, int]):

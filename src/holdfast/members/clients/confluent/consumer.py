@@ -30,7 +30,7 @@ from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients.confluent import errors
 from holdfast.members.clients.confluent.config import INSTALLED, route, warn_if_unsupported
 from holdfast.members.clients.confluent.errors import ErrorMessage
-from holdfast.members.clients.confluent.session import after, check_record, commit_arguments
+from holdfast.members.clients.confluent.session import check_record, commit_arguments, offset_after
 from holdfast.members.clients.confluent.state import LEAVE_S, ConsumerState
 from holdfast.members.clients.librdkafka.adapter import SLICE_S
 from holdfast.members.clients.librdkafka.recreation import keep_in_forks, serializes_calls
@@ -214,7 +214,9 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         """Return the assignment, as the original does."""
         assignment: list[TopicPartition] = _Original.assignment(self)
         state = self._holdfast
-        return assignment if state is None else state.adapter.start_positions.hide(assignment)
+        return (
+            assignment if state is None else state.adapter.start_positions.as_original(assignment)
+        )
 
     def assign(self, partitions: Any) -> None:
         """Assign; inside ``on_assign``, start what the callback was given."""
@@ -288,7 +290,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         _Original.store_offsets(self, *args, **kwargs)
         if self._holdfast is None:
             return
-        for part in [after(message)] if offsets is None else offsets:
+        for part in [offset_after(message)] if offsets is None else offsets:
             self._holdfast.adapter.store(part)
 
     # The original has an overload for each way of calling it; the results are theirs.
@@ -403,7 +405,7 @@ def _commit(
     _Original.memberid(consumer)  # raises if it is closed
     message, offsets, waits = commit_arguments(*args, **kwargs)
     if message is not None:
-        offsets = [after(message)]
+        offsets = [offset_after(message)]
     elif offsets is not None:
         _Original.position(consumer, offsets)  # raises for what is no list of partitions
     return session.commit_as_called(offsets, waits=waits)

@@ -232,13 +232,7 @@ class ConfluentSession(PollSession):
     adapter: ConfluentAdapter
 
     def __init__(self, membership: Membership, adapter: ConfluentAdapter, in_flight: InFlight):
-        super().__init__(
-            membership,
-            adapter,
-            _TRAITS,
-            in_flight,
-            lambda offsets, error: self._report_commit(error, to_client_offsets(offsets)),
-        )
+        super().__init__(membership, adapter, _TRAITS, in_flight)
         self._served_at = time.monotonic()
         self._reported_at = 0.0
         self._has_reported_fatal = False
@@ -356,6 +350,9 @@ class ConfluentSession(PollSession):
             )
         return None
 
+    def on_last_commit(self, offsets: Offsets, error: BaseException | None) -> None:
+        self._report_commit(error, to_client_offsets(offsets))
+
     def _report_later(self, sent: Future[None], offsets: list[Any]) -> None:
         """Call ``on_commit`` once the commit is answered."""
         if self.adapter.on_commit is not None:
@@ -381,7 +378,7 @@ def _copy(part: Any) -> Any:
     return TopicPartition(part.topic, part.partition, part.offset, **beside)
 
 
-def after(message: Any) -> Any:
+def offset_after(message: Any) -> Any:
     """Return the offset to commit once ``message`` is processed; none without an offset."""
     offset, partition, epoch = message.offset(), message.partition(), message.leader_epoch()
     beside = {} if epoch is None else {"leader_epoch": epoch}

@@ -127,7 +127,7 @@ class StartPositions:
         for recorded in (self._with_start, self.waiting):
             recorded.difference_update(partitions)
 
-    def hide(self, assignment: list[Any]) -> list[Any]:
+    def as_original(self, assignment: list[Any]) -> list[Any]:
         """Return an assignment as the original does: a partition without an offset is stored."""
         for part in assignment:
             if (part.topic, part.partition) in self._with_start:
@@ -363,10 +363,13 @@ def offset_to_commit(part: Any) -> OffsetToCommit:
 
 def to_client_offsets(offsets: Mapping[Resource, OffsetToCommit]) -> list[Any]:
     """Return offsets as confluent-kafka's partitions."""
-    return [TopicPartition(*tp, at.offset, **_beside(at)) for tp, at in sorted(offsets.items())]
+    return [
+        TopicPartition(*tp, at.offset, **_epoch_and_metadata(at))
+        for tp, at in sorted(offsets.items())
+    ]
 
 
-def _beside(at: OffsetToCommit) -> dict[str, Any]:
+def _epoch_and_metadata(at: OffsetToCommit) -> dict[str, Any]:
     epoch = {"leader_epoch": at.epoch} if at.epoch >= 0 else {}
     return epoch | ({"metadata": at.metadata.removesuffix("\0")} if at.metadata else {})
 

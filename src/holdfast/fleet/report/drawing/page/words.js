@@ -37,7 +37,7 @@ const lasting = (ms) => {
   return `${Math.floor(ms / 86400e3)} d ${Math.round((ms % 86400e3) / 3600e3)} h`;
 };
 const counted = (n) => n.toLocaleString("en-US");
-// As words.py writes a cell of the table, from milliseconds.
+// As markup.py writes a cell of the table, from milliseconds.
 const inSeconds = (ms) => ms >= 100e3 ? counted(Math.round(ms / 1e3)) : ms < 1e3 ? String(Number((ms / 1e3).toPrecision(2))) : (ms / 1e3).toFixed(1);
 const bounds = (least, most) => {
   const [low, high] = [inSeconds(least), inSeconds(most)];
