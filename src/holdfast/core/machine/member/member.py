@@ -33,8 +33,7 @@ LeaveGroup over another.
 - A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
   partition counts the assignments were planned, it asks for one rebalance: topics may have grown.
 - A member that leaves before it has an id awaits the id, and leaves with it (KIP-394).
-- A scheduled rebalance is due one delay after its assignment arrived. The next assignment replaces
-  it.
+- A scheduled rebalance is due one delay after its assignment arrived, and the next one replaces it.
 - The application compares ``terms`` before it commits: the coordinator checks the generation, not
   the term in which records were handed out, and they may be committed in that term only.
 
