@@ -220,7 +220,7 @@ def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> L
     """
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.cluster.credentials import PROVIDER
-    from holdfast.cluster.properties import read_properties
+    from holdfast.cluster.settings import read_properties
 
     config = read_properties(command_config) if command_config else {}
     if PROVIDER in config:
