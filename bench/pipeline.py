@@ -41,9 +41,9 @@ import pyarrow.parquet as pq
 
 from holdfast.fleet.pipeline.batches.history import run, topic_names
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged
-from holdfast.fleet.pipeline.ingest import decode_groups
+from holdfast.fleet.pipeline.ingest import decode_classic
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.generations import assignment_table
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump, read_pieces
 from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.pipeline.steps import Pieces, named, numbers, pieces
@@ -105,12 +105,12 @@ def run_stage(name: str, spark: Any, dump: Dump, out: Path) -> None:
 
 
 def assignments_task(root: str, batch: int, parts: list[Pieces]) -> Any:
-    """Turn pieces of a dump into ``assignments``, with no more than that stage needs."""
+    """Turn pieces of a dump into ``assignments``, without the other tables."""
 
     def task(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         writer = BatchWriter(root, batch)
         for rows in read_pieces(named(batches, parts)):
-            for gens in decode_groups.generations(rows, subscriptions=False):
+            for gens in decode_classic.generations(rows):
                 writer.write("assignments", assignment_table(gens))
         yield from writer.close().to_batches()
 

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from holdfast.core.wire.layouts.offsets_records import Record, decode_record, encode_record
-from holdfast.fleet.pipeline.ingest.decode_groups import generations
+from holdfast.fleet.pipeline.ingest.decode_classic import generations
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, from_columns
 from pipeline_fleet import START_MS, Writer
 

@@ -13,7 +13,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from holdfast.fleet.pipeline.ingest.source import Dump, plain_reader
+from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.steps import plain_reader
 from holdfast.fleet.tables.columns.schemas import ddl_of
 
 COMMITS = pa.schema(

@@ -32,8 +32,8 @@ from bench.pipeline_fleet import N_LOG_PARTITIONS, START_MS, Form, Writer, write
 
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.fleet.pipeline.batches.watch import Stream
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.tables.columns.schemas import moment_text

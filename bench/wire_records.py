@@ -41,7 +41,7 @@ from holdfast.core.wire.many.offsets_batch import (
 )
 from holdfast.fleet.pipeline.ingest import split
 from holdfast.fleet.pipeline.ingest.decode import binary_column
-from holdfast.fleet.pipeline.ingest.decode_groups import generations
+from holdfast.fleet.pipeline.ingest.decode_classic import generations
 
 N_COMMITS = 200_000
 N_GROUPS, N_MEMBERS, N_PARTITIONS = 500, 50, 20

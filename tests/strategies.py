@@ -208,10 +208,10 @@ def state_shards(draw: st.DrawFn) -> StateShard:
         neighbours=near,
         waiting=waiting,
         digest=draw(st.just(b"") | st.binary(min_size=DIGEST_BYTES, max_size=DIGEST_BYTES)),
-        **sizes._asdict(),
+        sizes=sizes,
     )
     if not topics and (near or waiting):
-        shard = replace(shard, only_topic=draw(hashes))
+        shard = replace(shard, sizes=sizes._replace(only_topic=draw(hashes)))
     if not shard.waiting:
         return shard
     return replace(shard, digest=digest_of(encode_waiting(shard.waiting, shard.sizes)))

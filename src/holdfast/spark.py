@@ -32,22 +32,22 @@ with needed("spark"):
 
 from holdfast.fleet.pipeline.batches import watch as _watch
 from holdfast.fleet.pipeline.batches.history import run
-from holdfast.fleet.pipeline.frames import JSON_RECORDS, frame, json_records, register_views
+from holdfast.fleet.pipeline.ingest.decode import JSON_RECORDS, Selection, json_records
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     KafkaFeed,
     check_session,
     kafka_records,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.plan import plan as _plan
 from holdfast.fleet.pipeline.plan import topics_of
 from holdfast.fleet.pipeline.replay.run import Request
 from holdfast.fleet.pipeline.replay.run import replay as _replay
-from holdfast.fleet.pipeline.replay.trace import ReplaySettings, supported_assignors
+from holdfast.fleet.pipeline.replay.session import ReplaySettings, supported_assignors
 from holdfast.fleet.pipeline.replay.trace_builder import traces
 from holdfast.fleet.pipeline.session import get_session
+from holdfast.fleet.pipeline.steps import frame
 from holdfast.fleet.tables.columns.schemas import ddl_of
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables
@@ -120,7 +120,7 @@ def cluster(
         A property is unknown, or the file cannot be read.
     """
     from holdfast.cluster.cluster import LiveCluster  # a dump needs no client
-    from holdfast.cluster.properties import read_properties
+    from holdfast.cluster.settings import read_properties
 
     found = read_properties(Path(command_config)) if command_config else {}
     return LiveCluster(bootstrap=bootstrap, config={**found, **(config or {})})
@@ -230,7 +230,9 @@ class TableFrames(Mapping[str, "DataFrame"]):
 
     def register(self) -> tuple[str, ...]:
         """Give every table its name in SQL, as a temporary view; return the names."""
-        return register_views(self.spark, self.tables)
+        for name in self:
+            self[name].createOrReplaceTempView(name)
+        return tuple(self)
 
 
 def open_tables(spark: SparkSession, path: str | Path) -> TableFrames:

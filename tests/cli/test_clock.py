@@ -19,8 +19,8 @@ from tests.pipeline.histories import generation
 from holdfast.cluster.cluster import PartitionEnds
 from holdfast.fleet.analysis.times import window_end_ms
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.tables.folder.manifest import Batch
@@ -137,9 +137,6 @@ class Growing:
 
     def __init__(self) -> None:
         self.looks = 0
-
-    def needs_spark(self, n_offsets: int) -> bool:
-        return False
 
     def ends(self) -> dict[int, PartitionEnds]:
         self.looks += 1

@@ -29,8 +29,8 @@ from tests.ports import free_port
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import HoldfastError
 from holdfast.fleet.pipeline.batches.watch import watch
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.polled_feed import feed_of
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.reading import Tables, open_tables
 from holdfast.local.jars import KAFKA_VERSION, broker_coordinates, resolve
 

@@ -8,7 +8,7 @@ from holdfast.core.assignors.registry import ASSIGNORS
 from holdfast.core.machine.policy import DEFAULTS, POLICIES, find_policy, policy_of_protocol
 from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.errors import ConfigError
-from holdfast.fleet.pipeline.replay.trace import ReplaySettings, supported_assignors
+from holdfast.fleet.pipeline.replay.session import ReplaySettings, supported_assignors
 from holdfast.members.config.policy import assignors_of, policy_of
 from holdfast.members.config.settings import Settings
 from holdfast.members.worker import Worker

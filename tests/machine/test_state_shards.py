@@ -18,15 +18,14 @@ from holdfast.core.machine.leader.assignor_protocol import LeaderRound
 from holdfast.core.machine.leader.delayed_rebalance import find_losses
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.leader import group_of, plan_round
-from holdfast.core.machine.leader.ring import (
-    LeftOut,
-    RoundState,
+from holdfast.core.machine.leader.ring import LeftOut, RoundState, shards
+from holdfast.core.machine.leader.state_reconstruction import LeaderState, reconstruct
+from holdfast.core.machine.leader.subscriptions import (
+    SubscribedMember,
+    digest_of,
     hash_of_topic,
     identity_of,
-    shards,
 )
-from holdfast.core.machine.leader.state_reconstruction import LeaderState, reconstruct
-from holdfast.core.machine.leader.subscriptions import SubscribedMember, digest_of
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import TopicPartitions, resources_of
@@ -197,10 +196,15 @@ def test_when_more_die_than_are_known_of_the_document_s_heuristic_decides():
 # Which shard counts
 
 
+def shard_of(whole: Group) -> StateShard:
+    """The shard of the first member."""
+    return decode_shard(whole.members[0].subscription.leader_state or b"")
+
+
 def forged(whole: Group, *ghosts: MemberEntry, **fields) -> bytes:
     """A shard that claims to know the whole group."""
-    honest = decode_shard(whole.members[0].subscription.leader_state or b"")
-    size = honest.identity_bits
+    honest = shard_of(whole)
+    size = honest.sizes.identity_bits
     near = tuple(replace(g, identity=g.identity[:size], delay_ms=0) for g in ghosts[:3])
     return encode_shard(replace(honest, whole=True, after="", neighbours=near, **fields))
 
@@ -477,7 +481,9 @@ def test_no_group_and_no_bytes_of_others_make_a_leader_pass_the_limit(n, each, i
     whole = group(n, each=each, idle=min(idle, n - 1), waits=1)
     members = list(whole.members)
     huge = ghost("ghost", *range(2_000))
-    large = forged(whole, waiting=(huge,) * 3, partition_bits=31)
+    large = forged(
+        whole, waiting=(huge,) * 3, sizes=shard_of(whole).sizes._replace(partition_bits=31)
+    )
     for i, data in enumerate([large, *noise][:n]):
         members[i] = reports(members[i], leader_state=data)
     policy = replace(POLICY, leader_state_limit_bytes=limit, record_limit_bytes=4_000 + limit)

@@ -7,7 +7,7 @@ from tests.pipeline.fleet import classic, record_batch
 
 from holdfast.fleet.pipeline.history.broker_log import messages
 from holdfast.fleet.pipeline.history.broker_texts import statements_of
-from holdfast.fleet.pipeline.ingest.decode_groups import generations
+from holdfast.fleet.pipeline.ingest.decode_classic import generations
 from holdfast.fleet.pipeline.ingest.generations import Generations, concat
 
 COOPERATIVE = "cooperative-sticky"

@@ -11,7 +11,7 @@ from tests.pipeline.fleet import write_dump
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import ends_of, topic_names
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES, Job, remove_staged
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES

@@ -16,7 +16,7 @@ from tests.pipeline.stream_that_dies import THIRD, DumpFeed, FixedSnapshot
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.replay import run as replay
 from holdfast.fleet.pipeline.replay.trace_builder import traces

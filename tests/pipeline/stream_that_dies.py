@@ -19,8 +19,8 @@ from pyarrow.compute import field as F  # noqa: N812
 from holdfast.cluster.cluster import PartitionEnds
 from holdfast.fleet.pipeline.batches.jobs import Job
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.tables.folder.delta_log import LOG
@@ -58,9 +58,6 @@ class DumpFeed:
             )
             for row in own
         }
-
-    def needs_spark(self, n_offsets):
-        return False
 
     def here(self, span, waiting):
         rows = pa.Table.from_batches(self.dump.rows().here(), RECORDS)

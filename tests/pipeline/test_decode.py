@@ -26,10 +26,10 @@ from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.record_size import batch_bytes
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import WireError
-from holdfast.fleet.pipeline.ingest import decode, decode_groups, split
+from holdfast.fleet.pipeline.history.consumer_groups import group_events
+from holdfast.fleet.pipeline.ingest import decode, decode_classic, split
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
-    assignment_table,
     concat,
     generation_tables,
 )
@@ -52,7 +52,7 @@ def rows_of(batches) -> list[dict]:
 def nested(batch) -> list[dict]:
     """Rows of generations, each with its members, and they with what they own."""
     out = []
-    for gens in decode_groups.generations(batch):
+    for gens in decode_classic.generations(batch):
         for table in (gens.head, gens.members, gens.owned):
             table.validate(full=True)
         members = [row | {"owned": []} for row in gens.members.to_pylist()]
@@ -160,7 +160,7 @@ def test_group_records_say_what_the_scalar_forms_say(groups):
     ]
     batch = batch_of([encode_record(record) for record in some])
     rows = nested(batch)
-    found = concat([Generations.empty(), *decode_groups.generations(batch)])
+    found = concat([Generations.empty(), *decode_classic.generations(batch)])
     tables = {name: table.to_pylist() for name, table in generation_tables(found).items()}
     flat, members = [], iter(tables["members"])
     for row, counted, record in zip(rows, tables["generations"], some, strict=True):
@@ -181,9 +181,6 @@ def test_group_records_say_what_the_scalar_forms_say(groups):
         (r["member_id"], {"topic": r["topic"], "partitions": r["partitions"], "reader": None})
         for r in tables["assignments"]
     ] == flat
-    quick = concat([Generations.empty(), *decode_groups.generations(batch, subscriptions=False)])
-    assert assignment_table(quick).to_pylist() == tables["assignments"]
-    assert quick.members["subscribed_topics"].null_count == len(quick.members)
 
 
 def check_subscription(found, blob):
@@ -225,7 +222,7 @@ def test_a_generation_says_how_large_its_record_is():
     sizes = [0, 60, 8_100, 1_050_000]
     some = [encode_record(group_record([member("m", b"s" * size)])) for size in sizes]
     batch = batch_of([*some, (some[0][0], None)])
-    found = concat([Generations.empty(), *decode_groups.generations(batch)])
+    found = concat([Generations.empty(), *decode_classic.generations(batch)])
     heads = sorted(found.head.to_pylist(), key=lambda row: row["log_offset"])
     expected = [batch_bytes(len(key), len(value)) for key, value in some]
     assert [row["record_bytes"] for row in heads] == [*expected, None]  # a tombstone has none
@@ -240,7 +237,7 @@ def test_generations_number_their_rows():
         group_record([member("a"), member("b", assignment=told)]),
         group_record([member("c", assignment=told)]),
     ]
-    (gens,) = decode_groups.generations(batch_of([encode_record(record) for record in some]))
+    (gens,) = decode_classic.generations(batch_of([encode_record(record) for record in some]))
     for part in (gens, gens.take([1, 2])):
         shift = 3 - part.n_rows
         assert part.members.column("row").to_pylist() == [1 - shift, 1 - shift, 2 - shift]
@@ -286,7 +283,7 @@ def below_zero(value, name=""):
 def test_events_say_what_the_scalar_form_says(number, data):
     drawn = data.draw(st.lists(records((number,)), max_size=6))
     batch = batch_of([encode_record(r) for r in drawn])
-    events = sorted(decode_groups.events(batch, number), key=itemgetter("log_offset"))
+    events = sorted(group_events(batch, number), key=itemgetter("log_offset"))
     strange = [below_zero(r.key) or below_zero(r.value) for r in drawn]
     bad = sorted(row["log_offset"] for row in rows_of(decode.unread(batch)[0]))
     assert bad == [100 + i for i, is_it in enumerate(strange) if is_it]
@@ -328,7 +325,7 @@ def test_other_binary_types_and_slices(dtype):
     at = whole.schema.get_field_index("key")
     other = whole.set_column(at, "key", whole.column("key").cast(dtype))
     assert nested(other.slice(2, 3)) == nested(whole)[2:5]
-    assert list(decode_groups.generations(whole.slice(0, 0))) == []
+    assert list(decode_classic.generations(whole.slice(0, 0))) == []
 
 
 def test_columns_of_the_log_are_optional():

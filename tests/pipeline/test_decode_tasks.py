@@ -15,7 +15,7 @@ from holdfast.core.wire.layouts.other_protocols import (
     NEVER_MS,
 )
 from holdfast.core.wire.one.writer import Writer
-from holdfast.fleet.pipeline.ingest import decode_groups
+from holdfast.fleet.pipeline.ingest import decode_classic
 
 CAPTURED = ("connect", "worker", "streams_classic")
 NAMES = ("subscription", "assignment")
@@ -24,7 +24,7 @@ READ = {row.name: row for row in KINDS if row.read is not None}
 
 def decoded(pairs) -> list[list[dict]]:
     tables = []
-    for gens in decode_groups.generations(batch_of(pairs)):
+    for gens in decode_classic.generations(batch_of(pairs)):
         for table in (gens.head, gens.members, gens.owned):
             table.validate(full=True)
             tables.append(table.to_pylist())

@@ -10,11 +10,11 @@ from tests.pipeline.local import rows
 
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import run
-from holdfast.fleet.pipeline.frames import register_views
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST
 from holdfast.fleet.tables.reading import sort_rows
+from holdfast.spark import TableFrames
 
 STRANGE = [
     "../x",
@@ -96,7 +96,7 @@ def test_no_name_breaks_anything(spark, tmp_path, monkeypatch):
     for table in ("assignments", "movements", "ownership_gaps", "offset_commits", "lag"):
         assert set(rows(out, table, "group", "topic")) == pairs
     assert {r[0] for r in rows(out, "rebalances", "group")} == set(STRANGE)
-    register_views(spark, out.tables)
+    TableFrames(spark, out.tables).register()
     for table in ("assignments", "ownership_gaps", "lag", "bad_records"):
         seen = spark.sql(f"select * from {table}").toArrow()
         assert sort_rows(seen, TABLES[table]).to_pylist() == out.table(table).to_pylist()

@@ -33,8 +33,8 @@ from holdfast.core.wire.layouts.container import (
 from holdfast.core.wire.layouts.offsets_records import decode_record, encode_record
 from holdfast.fleet.pipeline.batches.history import History
 from holdfast.fleet.pipeline.batches.watch import Stream
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.dump import part_of
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables

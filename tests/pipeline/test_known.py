@@ -11,7 +11,7 @@ from tests.pipeline.local import everything, rows
 from tests.suites import further
 
 from holdfast.fleet.pipeline.batches.history import run
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 
 EVERYONE = Selection(all_groups=True)
 

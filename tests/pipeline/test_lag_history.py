@@ -7,7 +7,7 @@ from tests.pipeline.topic_in_memory import OffsetsLog
 from tests.tables.test_maintenance import delta
 
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.tables.columns.schemas import moment_text
 from holdfast.fleet.tables.folder.delta_log import DataFile
 from holdfast.fleet.tables.folder.maintenance import KEPT_S, expired, merge, resolution_s

@@ -15,7 +15,7 @@ from holdfast.cli import live_groups
 from holdfast.core.model.lag import LEAST_FALL
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.history.lag import SMOOTHING_S, EarlierLag, with_slopes
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
 from holdfast.fleet.tables.reading import Tables
 

@@ -26,9 +26,9 @@ from holdfast.cluster.lookup import Lookup
 from holdfast.core.wire.one.topic_ids import offsets_partition, read_topic_id
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.history import run
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, KafkaFeed
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.reading import Tables

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tests.pipeline.histories import build, generation, histories, twin_movements
 
 from holdfast.fleet.columnar import replaced
-from holdfast.fleet.pipeline.history.dense import dense
-from holdfast.fleet.pipeline.history.movements import carry, compare, movement_table
+from holdfast.fleet.pipeline.batches.state import carry
+from holdfast.fleet.pipeline.history.movements import compare, dense, movement_table
 from holdfast.fleet.pipeline.history.ownership_gaps import gap_candidates
 from holdfast.fleet.pipeline.ingest.generations import concat
 

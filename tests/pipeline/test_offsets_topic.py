@@ -13,13 +13,13 @@ from tests.source import TREES, trees
 from holdfast.cluster.cluster import PartitionEnds
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     LogPart,
     check_session,
     ends_of_batch,
     next_span,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.session import reading
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables
@@ -74,9 +74,6 @@ class Growing:
         if self.looks > 3:
             raise KeyboardInterrupt
         return {0: PartitionEnds(0, self.looks * 10, self.looks * 10)}
-
-    def needs_spark(self, n_offsets):
-        return False
 
     def here(self, span, waiting):
         return LogPart(rows=span, upto={p: end for p, (_, end) in span.items()})

@@ -24,8 +24,8 @@ from holdfast.core.kinds import GroupType
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.watch import Stream
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.polled_feed import KnownGroups, PolledFeed
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.reading import Tables, open_tables
 
 POLL = ("--engine", "coordinators")

@@ -9,8 +9,8 @@ from tests.pipeline import local, worlds
 from tests.pipeline.histories import generation
 from tests.pipeline.test_replay_trace import killed, told
 
-from holdfast.fleet.pipeline.replay.run import Request, played, replay
-from holdfast.fleet.pipeline.replay.trace import ReplaySettings, actual_setting
+from holdfast.fleet.pipeline.replay.run import Request, actual_setting, replay
+from holdfast.fleet.pipeline.replay.session import ReplaySettings, played
 from holdfast.fleet.pipeline.replay.trace_builder import traces
 
 pytestmark = pytest.mark.xdist_group("replay")

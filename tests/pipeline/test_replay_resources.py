@@ -9,7 +9,7 @@ from tests.pipeline.kinds import tables_of
 from tests.pipeline.test_replay_trace import told
 
 from holdfast.fleet.pipeline.replay.run import NO_848, Request, replay
-from holdfast.fleet.pipeline.replay.trace import ReplaySettings
+from holdfast.fleet.pipeline.replay.session import ReplaySettings
 from holdfast.fleet.pipeline.replay.trace_builder import traces
 
 SETTINGS = (

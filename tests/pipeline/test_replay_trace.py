@@ -10,8 +10,14 @@ from hypothesis import given
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation, histories
 
-from holdfast.fleet.pipeline.replay.rows import GroupRows, RecordedGeneration, RecordedMember
-from holdfast.fleet.pipeline.replay.trace import EventType, GroupTrace, actual_setting
+from holdfast.fleet.pipeline.replay.run import actual_setting
+from holdfast.fleet.pipeline.replay.trace import (
+    EventType,
+    GroupRows,
+    GroupTrace,
+    RecordedGeneration,
+    RecordedMember,
+)
 from holdfast.fleet.pipeline.replay.trace_builder import (
     MAX_GENERATIONS,
     client_of,

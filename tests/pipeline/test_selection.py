@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.histories import generation
 
-from holdfast.fleet.pipeline.ingest.decode import binary_column
-from holdfast.fleet.pipeline.ingest.selection import Selection, group_names
+from holdfast.fleet.pipeline.ingest.decode import Selection, binary_column, group_names
 from holdfast.fleet.pipeline.ingest.split import is_commit
 
 

@@ -15,9 +15,9 @@ from tests.pipeline import fleet
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.ingest import dump as dump_module
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.dump import _check_counts, _write_part, gathered, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart, kafka_options
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump, read_pieces
 from holdfast.fleet.pipeline.session import _deepest, local_cores, parse_defaults
 from holdfast.fleet.pipeline.steps import FrameRows, named, pieces

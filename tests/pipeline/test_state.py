@@ -12,7 +12,7 @@ from tests.pipeline.histories import generation
 
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches import state
-from holdfast.fleet.pipeline.ingest.decode_groups import generations
+from holdfast.fleet.pipeline.ingest.decode_classic import generations
 from holdfast.fleet.pipeline.ingest.generations import Generations
 from holdfast.fleet.pipeline.ingest.split import RowKind, split_rows
 

@@ -14,7 +14,7 @@ from holdfast.cluster.first_unread import FirstUnread, RecordTime
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches.history import ends_of, topic_names
 from holdfast.fleet.pipeline.batches.jobs import Job
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.replay.run import REPLAY, Request, replay
 from holdfast.fleet.pipeline.replay.trace_builder import traces

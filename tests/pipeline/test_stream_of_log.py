@@ -20,7 +20,7 @@ from tests.pipeline.topic_in_memory import OffsetsLog
 from tests.suites import dear
 
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.reading import Tables
 

@@ -17,7 +17,7 @@ from tests.suites import dear
 
 from holdfast.fleet.pipeline.batches import tasks
 from holdfast.fleet.pipeline.ingest import split
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 
 NAMES = ("group", "generation", "topic", "partition", "from_member", "to_member", "kind")

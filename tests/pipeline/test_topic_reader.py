@@ -15,8 +15,8 @@ from tests.wire.log_twin import Batch
 
 from holdfast.cluster.lookup import EARLIEST, FetchedLog
 from holdfast.errors import SourceError
-from holdfast.fleet.pipeline.ingest import topic_reader
-from holdfast.fleet.pipeline.ingest.topic_reader import TopicReader, unpack
+from holdfast.fleet.pipeline.ingest import offsets_topic
+from holdfast.fleet.pipeline.ingest.offsets_topic import TopicReader, unpack
 
 OPS = st.lists(
     st.tuples(
@@ -127,7 +127,7 @@ def test_a_topic_that_is_cleaned_at_every_look_is_reported():
 
     log.on_fetch = [again] * 99
     reader, _ = read_whole(log)
-    assert log.fetched == topic_reader.MOST_READS and set(reader.missing_until) == {0}
+    assert log.fetched == offsets_topic.MOST_READS and set(reader.missing_until) == {0}
 
 
 def test_a_read_ends_at_its_end_offset(monkeypatch):
@@ -174,7 +174,7 @@ def test_records_that_retention_takes_while_they_are_read_are_left_out():
 
 
 def test_a_leader_without_records_ends_the_read(monkeypatch):
-    monkeypatch.setattr(topic_reader, "MOST_EMPTY", 3)
+    monkeypatch.setattr(offsets_topic, "MOST_EMPTY", 3)
     log = OffsetsLog(n_partitions=1)
     with log.connected() as asked, pytest.raises(SourceError, match="no record from offset 0 on"):
         list(TopicReader(asked, "o").read({0: (0, 2)}))
@@ -182,7 +182,7 @@ def test_a_leader_without_records_ends_the_read(monkeypatch):
 
 
 def test_a_hole_at_the_end_of_a_log_is_stepped_over(monkeypatch):
-    monkeypatch.setattr(topic_reader, "MOST_EMPTY", 3)
+    monkeypatch.setattr(offsets_topic, "MOST_EMPTY", 3)
     log = OffsetsLog(n_partitions=1)
     for offset in range(3):
         log.commit("g", "t", 0, offset)
@@ -222,8 +222,8 @@ def test_every_codec(number, codec):
 
 @pytest.mark.parametrize(("number", "codec"), [(1, "gzip"), (2, "snappy"), (3, "lz4"), (4, "zstd")])
 def test_records_that_unpack_to_far_more_than_their_size_are_refused(number, codec, monkeypatch):
-    monkeypatch.setattr(topic_reader, "_MOST_UNPACKED", 1000)
-    monkeypatch.setattr(topic_reader, "_MOST_FACTOR", 2)
+    monkeypatch.setattr(offsets_topic, "_MOST_UNPACKED", 1000)
+    monkeypatch.setattr(offsets_topic, "_MOST_FACTOR", 2)
     with pytest.raises(SourceError, match="expected at most"):
         unpack(number, packed(codec, bytes(100_000)))
 
@@ -256,6 +256,6 @@ def test_a_codec_that_is_not_there_is_named(monkeypatch):
     with pytest.raises(SourceError, match="packed with codec 5"):
         unpack(5, b"")
     codecs = SimpleNamespace(Codec=SimpleNamespace(is_available=lambda name: False))
-    monkeypatch.setattr(topic_reader, "pa", codecs)
+    monkeypatch.setattr(offsets_topic, "pa", codecs)
     with pytest.raises(SourceError, match="packed with zstd, which this pyarrow does not have"):
         unpack(4, packed("zstd"))

@@ -14,7 +14,7 @@ from tests.wire.log_twin import Batch, end_of_transaction, logs, unpack
 from holdfast.cli.histories import report_open
 from holdfast.cli.updater import BatchReporter
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT, DATA, read_batches
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS
 from holdfast.fleet.pipeline.ingest.transactions import (
     WAITING,

@@ -7,10 +7,9 @@ import pytest
 from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 
-from holdfast.fleet.pipeline.ingest.decode import placed
-from holdfast.fleet.pipeline.ingest.decode_groups import Decoded, read_groups
-from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.share_positions import share_positions
+from holdfast.fleet.pipeline.batches.tasks import Decoded, read_groups
+from holdfast.fleet.pipeline.ingest.decode import Selection, placed
+from holdfast.fleet.pipeline.ingest.split import share_positions
 from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
 
 

@@ -17,8 +17,8 @@ from tests.pipeline.test_kill import lived
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.watch import Stream
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.steps import FrameRows, InMemoryRows
 from holdfast.fleet.tables.columns.schemas import to_us

@@ -21,8 +21,7 @@ from holdfast.cluster.lookup import FetchedLog
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT
 from holdfast.fleet.pipeline.ingest import dump
 from holdfast.fleet.pipeline.ingest.dump import part_of
-from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed, LogPart, n_offsets
-from holdfast.fleet.pipeline.ingest.topic_reader import TopicReader
+from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed, LogPart, TopicReader, n_offsets
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
 from holdfast.fleet.pipeline.steps import InMemoryRows
 

@@ -34,8 +34,8 @@ from holdfast.fleet.analysis.times import read_age, window_end_ms
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES
 from holdfast.fleet.pipeline.batches.watch import Stream
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.report.serving.application import ServedPages

@@ -19,8 +19,8 @@ from tests.sim.broken_safety import (
 from tests.sim.history import History, override, override_all, rewrite_shard, together, waits
 
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.core.machine.leader.ring import hash_of_topic, identity_of
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.leader.subscriptions import hash_of_topic, identity_of
+from holdfast.core.machine.policy import TOLERANCE_MS, Policy
 from holdfast.core.model.partitions import resources_of
 from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.state_shard import MemberEntry
@@ -223,7 +223,7 @@ def d1_successor_of_a_static_member():
 def d1_made_a_successor_by_the_state():
     def names_b(shard):
         recent_joiner = MemberEntry(
-            identity=identity_of(subscribed("b", topics=("t",)))[: shard.identity_bits],
+            identity=identity_of(subscribed("b", topics=("t",)))[: shard.sizes.identity_bits],
             delay_ms=20_000,
         )
         return replace(shard, waiting=(*shard.waiting, recent_joiner))
@@ -289,7 +289,7 @@ def d4_new_group():
 
 def d5():
     yield waiting().leader_round()
-    yield waiting().leader_round(override_all(delay_ms=DEFERRED.tolerance_ms))
+    yield waiting().leader_round(override_all(delay_ms=TOLERANCE_MS))
 
 
 def d6():
@@ -311,7 +311,7 @@ def d8():
         gone = MemberEntry(
             identity=identity_of(subscribed("d", topics=("t",))),
             delay_ms=30_000,
-            owned=((hash_of_topic("t")[: shard.topic_bits], (3,)),),
+            owned=((hash_of_topic("t")[: shard.sizes.topic_bits], (3,)),),
         )
         return replace(shard, waiting=(gone,))
 

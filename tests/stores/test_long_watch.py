@@ -17,8 +17,8 @@ from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.watch import watch
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage import clients
 from holdfast.fleet.tables.storage.paths import storage_path

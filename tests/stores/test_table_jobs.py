@@ -13,9 +13,9 @@ from tests.tables.test_commits import written
 
 from holdfast.fleet.pipeline import steps
 from holdfast.fleet.pipeline.batches import history
-from holdfast.fleet.pipeline.frames import frame
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.steps import frame
 from holdfast.fleet.report.serving import served_fleet
 from holdfast.fleet.report.serving.served_fleet import ServedFleet
 from holdfast.fleet.tables.reading import Tables

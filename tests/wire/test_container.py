@@ -33,6 +33,7 @@ from holdfast.core.wire.layouts.container import (
 )
 from holdfast.core.wire.layouts.state_shard import (
     MemberEntry,
+    Sizes,
     StateShard,
     decode_shard,
     digest_of,
@@ -123,9 +124,7 @@ def test_a_shard_bit_by_bit() -> None:
         pace_ms=9,
         neighbours=(hidden, here, away),
         waiting=(gone, also, some, long),
-        crowd=2,
-        partition_bits=4,
-        usual_count=2,
+        sizes=Sizes(crowd=2, partition_bits=4, usual_count=2),
     )
     waiting = (
         f"011 {T1} 0{3:018b}  00100"  # names, and how many members
@@ -147,7 +146,9 @@ def test_a_shard_bit_by_bit() -> None:
 
 
 def test_a_shard_without_the_list_has_its_digest() -> None:
-    value = StateShard(generation=300, whole=True, digest=b"123", topics=0, partition_bits=0)
+    value = StateShard(
+        generation=300, whole=True, digest=b"123", sizes=Sizes(topics=0, partition_bits=0)
+    )
     head = "0000 00000 1 1 1"
     assert encode_shard(value).hex() == of_bits(
         "1 01 00 1 0 0", head, "10101100 00000010", f"{int.from_bytes(b'123', 'big'):024b}"
@@ -164,9 +165,7 @@ def test_the_only_topic_is_once_in_a_shard() -> None:
         generation=1,
         whole=True,
         neighbours=(near, near),
-        topics=0,
-        partition_bits=0,
-        only_topic=T1[1:],
+        sizes=Sizes(topics=0, partition_bits=0, only_topic=T1[1:]),
     )
     same = f"0{0:019b} 0 1 1 0"
     assert encode_shard(value).hex() == of_bits(
@@ -278,7 +277,7 @@ def test_a_packed_set_is_close_to_what_it_says() -> None:
 
 
 def test_a_shard_of_the_greatest_sizes_is_read() -> None:
-    value = StateShard(generation=1, longer=30, topics=15, partition_bits=31, crowd=15)
+    value = StateShard(generation=1, sizes=Sizes(15, 15, 30, 31))
     assert decode_shard(encode_shard(value)) == value
 
 
@@ -298,23 +297,23 @@ def neighbour(**fields) -> StateShard:
     [
         StateShard(generation=-1),
         StateShard(generation=2**31),
-        StateShard(generation=1, longer=31),
-        StateShard(generation=1, topics=16),
-        StateShard(generation=1, partition_bits=32),
-        StateShard(generation=1, crowd=16),
+        StateShard(generation=1, sizes=Sizes(longer=31)),
+        StateShard(generation=1, sizes=Sizes(topics=16)),
+        StateShard(generation=1, sizes=Sizes(partition_bits=32)),
+        StateShard(generation=1, sizes=Sizes(crowd=16)),
         StateShard(generation=1, digest=b"four"),
         StateShard(generation=1, after="1" * 20),
         StateShard(generation=1, after="1" * 19, whole=True),
         StateShard(generation=1, neighbours=(MemberEntry(identity="1" * 19),) * 4),
         neighbour(identity="1"),
         neighbour(identity="2" * 19),
-        replace(neighbour(owned=((T1[1:], (1,)),)), topics=0),
-        replace(neighbour(owned=((T1, (1,)),)), topics=0, only_topic=T1[1:]),
+        replace(neighbour(owned=((T1[1:], (1,)),)), sizes=Sizes(topics=0)),
+        replace(neighbour(owned=((T1, (1,)),)), sizes=Sizes(topics=0, only_topic=T1[1:])),
         neighbour(owned=(("0", (1,)),)),
         neighbour(owned=((T1 + T5, (1,)),)),
         neighbour(owned=(("topic-of", (1,)),)),
         neighbour(owned=((T1, (-1,)),)),
-        replace(neighbour(owned=((T1, (256,)),)), partition_bits=8),
+        replace(neighbour(owned=((T1, (256,)),)), sizes=Sizes(partition_bits=8)),
         StateShard(generation=1, waiting=(MemberEntry(identity="1", delay_ms=0),)),
         StateShard(generation=1, waiting=(MemberEntry(identity="1" * 65, delay_ms=1),)),
     ],

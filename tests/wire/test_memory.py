@@ -32,7 +32,7 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     min_size,
     schema_layout,
 )
-from holdfast.core.wire.layouts.state_shard import MemberEntry, StateShard, encode_shard
+from holdfast.core.wire.layouts.state_shard import MemberEntry, Sizes, StateShard, encode_shard
 from holdfast.core.wire.many import columnar
 from holdfast.core.wire.many.offsets_batch import decode_batch
 from holdfast.errors import WireError
@@ -218,7 +218,7 @@ def frames() -> dict[str, tuple[str, bytes]]:
     found |= {
         name: (
             "state-shard",
-            encode_shard(StateShard(generation=1, waiting=members, partition_bits=0)),
+            encode_shard(StateShard(generation=1, waiting=members, sizes=Sizes(partition_bits=0))),
         )
         for name, members in (
             ("members", (waiting,) * N_SCALAR),

@@ -21,8 +21,8 @@ from holdfast.errors import ConfigError, SourceError, UnreadableTopicError, near
 if TYPE_CHECKING:
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.fleet.pipeline.batches.history import History
+    from holdfast.fleet.pipeline.ingest.decode import Selection
     from holdfast.fleet.pipeline.ingest.polled_feed import Feed
-    from holdfast.fleet.pipeline.ingest.selection import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
     from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction
     from holdfast.fleet.pipeline.steps import Session
@@ -131,7 +131,7 @@ def make_history(
     from holdfast.fleet.analysis.times import NOT_KNOWN_BY_POLLS
     from holdfast.fleet.pipeline.batches.history import check_target
     from holdfast.fleet.pipeline.batches.history import run as rebuild
-    from holdfast.fleet.pipeline.ingest.selection import Selection
+    from holdfast.fleet.pipeline.ingest.decode import Selection
     from holdfast.fleet.pipeline.ingest.source import Dump
 
     note, groups = notes(source_options.quiet), source_options.group or []
@@ -220,7 +220,7 @@ def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> L
     """
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.cluster.credentials import PROVIDER
-    from holdfast.cluster.properties import read_properties
+    from holdfast.cluster.settings import read_properties
 
     config = read_properties(command_config) if command_config else {}
     if PROVIDER in config:

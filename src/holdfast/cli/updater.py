@@ -114,7 +114,7 @@ def follow_cluster(task: WatchTask, reporter: BatchReporter, *, started_with: li
     start.
     """
     from holdfast.fleet.pipeline.batches.watch import watch
-    from holdfast.fleet.pipeline.ingest.selection import Selection
+    from holdfast.fleet.pipeline.ingest.decode import Selection
     from holdfast.fleet.tables.reading import Tables
 
     task.check()

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.proof.rules.seen import Seen, SeenRound
 
-from holdfast.core.machine.leader.ring import hash_of_topic, identities_of, shown
+from holdfast.core.machine.leader.subscriptions import hash_of_topic, identities_of, shown
 from holdfast.core.machine.leader.successors import START_MS
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource
@@ -242,7 +242,7 @@ def name_of(identity: str, at: Moment) -> str:
 
 def resources_of(member: MemberEntry, shard: StateShard, seen: SeenRound) -> frozenset[Resource]:
     """Return what a member owns by the leader state, topics by name."""
-    size = shard.topic_bits
+    size = shard.sizes.topic_bits
     names = {hash_of_topic(topic)[:size]: topic for topic in sorted(seen.subscribed)}
     owned = member.owned or ()
     return frozenset((names[t], p) for t, numbers in owned if t in names for p in numbers)

@@ -91,8 +91,9 @@ def decode_record_hex(schema: str, key: str, value: str) -> dict[str, Any]:
 def to_json(value: Any) -> dict[str, Any]:
     """Convert a message to JSON types."""
     kind: Any = type(value)
-    shapes = _fields_of(kind)
-    return {name: write(getattr(value, name)) for name, write in shapes.items()}
+    fields = {name: write(getattr(value, name)) for name, write in _fields_of(kind).items()}
+    sizes: dict[str, Any] = fields.pop("sizes", {})  # of a state shard, beside its other fields
+    return fields | sizes
 
 
 def _from_hex(text: str, schema: str, field: str) -> bytes:
@@ -116,6 +117,7 @@ _SHAPES: Mapping[object, _Shape] = {
     ],
     Design: int,
     Leaving: int,
+    state_shard.Sizes: state_shard.Sizes._asdict,
     tuple[state_shard.MemberEntry, ...]: lambda value: [to_json(member) for member in value],
     tuple[other_protocols.Task, ...]: lambda value: [list(task) for task in value],
     tuple[tuple[other_protocols.Task, int], ...]: lambda value: [

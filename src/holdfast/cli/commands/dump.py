@@ -43,7 +43,7 @@ def run(  # noqa: PLR0917 (every option is passed by name)
     The folder may be on remote storage: s3://, gs://, abfss://, hdfs://.
     """
     from holdfast.fleet.pipeline.batches.history import dump_of
-    from holdfast.fleet.pipeline.ingest.selection import Selection
+    from holdfast.fleet.pipeline.ingest.decode import Selection
 
     note = notes(quiet)
     cluster = live_cluster(bootstrap, command_config, timeout)

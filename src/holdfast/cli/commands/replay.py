@@ -32,7 +32,8 @@ from holdfast.sim import BASELINE_ASSIGNORS, BASELINES
 
 if TYPE_CHECKING:
     from holdfast.fleet.pipeline.replay.run import Request
-    from holdfast.fleet.pipeline.replay.trace import GroupTrace, ReplaySettings
+    from holdfast.fleet.pipeline.replay.session import ReplaySettings
+    from holdfast.fleet.pipeline.replay.trace import GroupTrace
 
 EXAMPLES = """\b
 Examples:
@@ -119,7 +120,7 @@ def run(
     Nothing is changed on the cluster: the code that runs in members runs on the records.
     """
     from holdfast.fleet.pipeline.replay.run import Request
-    from holdfast.fleet.pipeline.replay.trace import supported_assignors
+    from holdfast.fleet.pipeline.replay.session import supported_assignors
 
     note = notes(source_options.quiet)
     delays = [parse_duration_ms(text, "--delay") for text in split_names(delay, "--delay")]
@@ -181,7 +182,7 @@ def settings_from(
     replayed under ``holdfast-simple`` instead of ``simple``. Raise ConfigError if a name is
     unknown, or a policy and an assignor do not go together.
     """
-    from holdfast.fleet.pipeline.replay.trace import ReplaySettings
+    from holdfast.fleet.pipeline.replay.session import ReplaySettings
 
     found: dict[ReplaySettings, None] = {}
     assignors = [find(name).name for name in assignors]

@@ -35,8 +35,8 @@ from holdfast.cli.output import print_note, stderr_console
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, ProcessError
 from holdfast.fleet.pipeline.batches.history import run as run_history
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import KafkaFeed
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.report.drawing.writing import write as write_report
 from holdfast.fleet.tables.storage.file_system import make_private_folder
 from holdfast.local.broker import Broker

@@ -25,7 +25,7 @@ No rule depends on the order of members or of claims.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 
 import numpy as np
@@ -36,6 +36,10 @@ from holdfast.core.model.reported import MAX_EXAMPLES, DroppedClaims
 
 STALE = "stale-generation"
 DOUBLE = "double-claim"
+
+
+def _none() -> I32:
+    return np.empty(0, np.int32)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,11 +54,11 @@ class Claims:
     owner: I32  # int32[n_tps]: owner before the round, or NO_OWNER
     # int32[n_previous]: claims of a lower generation than the newest, by tp, then newest first,
     # then member.
-    previous_tp: I32
-    previous_member: I32
+    previous_tp: I32 = field(default_factory=_none)
+    previous_member: I32 = field(default_factory=_none)
     # int32[n_double]: newest claims of partitions that several members claim alike.
-    double_tp: I32
-    double_member: I32
+    double_tp: I32 = field(default_factory=_none)
+    double_member: I32 = field(default_factory=_none)
 
     @cached_property
     def claim_tp(self) -> I32:
@@ -125,15 +129,7 @@ class Claims:
 
     def without_owners(self) -> Claims:
         """Return the same group without claims."""
-        none = np.empty(0, dtype=np.int32)
-        return replace(
-            self,
-            owner=frozen(np.full_like(self.owner, NO_OWNER)),
-            previous_tp=none,
-            previous_member=none,
-            double_tp=none,
-            double_member=none,
-        )
+        return Claims(group=self.group, owner=frozen(np.full_like(self.owner, NO_OWNER)))
 
     def dropped(self) -> DroppedClaims:
         """Return every claim that does not count, including the claims that the group dropped."""
@@ -163,17 +159,9 @@ def normalise(group: Group) -> Claims:
     owner = np.full(group.topics.n_tps, NO_OWNER, np.int32)
     member = group.claim_members()
     owner[group.claim_tp] = member
-    none = np.empty(0, np.int32)
     # As many owners as claims: no partition is claimed twice, and nothing has to be sorted.
     if int(np.count_nonzero(owner != NO_OWNER)) == len(member):
-        return Claims(
-            group=group,
-            owner=frozen(owner),
-            previous_tp=none,
-            previous_member=none,
-            double_tp=none,
-            double_member=none,
-        )
+        return Claims(group=group, owner=frozen(owner))
     generation = group.generation[member]
     # By partition, the newest generation first: the first claim of each partition is the newest.
     order = np.lexsort((member, -generation.astype(np.int64), group.claim_tp))

@@ -334,11 +334,9 @@ def known(name: Named) -> AssignorInfo | None:
 
 def find(name: Named) -> AssignorInfo:
     """Return the row of ``name``, or of the assignor of a Java class; a row itself is returned."""
-    if isinstance(name, AssignorInfo):
-        return name
-    if (own := canonical(name)) in ASSIGNORS:
-        return ASSIGNORS[own]
-    raise unknown(name)
+    if (info := known(name)) is None:
+        raise unknown(str(name))
+    return info
 
 
 def unknown(name: str, more: Iterable[str] = ()) -> ConfigError:

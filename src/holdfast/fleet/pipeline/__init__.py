@@ -2,8 +2,8 @@
 
 No other package uses Spark, except ``holdfast.spark``, for people who have a session. ``steps``
 runs a step in this process or on Spark. ``session`` starts a Spark session, and explains what Spark
-could not read. ``frames`` shows tables to users of Spark. A package imports those below it in this
-table; ``plan``, ``replay/`` and ``batches/`` do not import each other.
+could not read. A package imports those below it in this table; ``plan``, ``replay/`` and
+``batches/`` do not import each other.
 
 =============  ==========================================================================
 ``replay/``    costs of another policy

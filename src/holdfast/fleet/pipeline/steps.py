@@ -23,13 +23,15 @@ import pyarrow.compute as pc
 
 from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.session import reading
-from holdfast.fleet.tables.columns.schemas import ddl_of, filled_table
+from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of, filled_table
+from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
+from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BATCH_ROWS, BoundedParquet
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 
 Session: TypeAlias = "Callable[[], SparkSession] | None"
 """Returns the session, and may start it; None: every step runs in this process."""
@@ -272,6 +274,33 @@ def rows_of_files(files: Sequence[StoragePath], schema: pa.Schema, n_rows: int |
     """Return files of tables as rows with the given columns; a missing column is null."""
     names = [str(file) for file in files]
     return FileRows(files=names, cost_rows=n_rows, read=partial(_read_stored, schema))
+
+
+def frame(spark: SparkSession, tables: Tables, name: str) -> DataFrame:
+    """Return one table as a flat frame, one row per partition, in no order.
+
+    Spark itself reads files on a disk, so that a filter and a choice of columns reach the files.
+    For remote storage it has no credentials: there its tasks read by Arrow. Raises SourceError if
+    the table is not there.
+    """
+    from pyspark.sql import functions as F  # noqa: N812 (everybody's name for it)
+
+    definition, schema = TABLES[name], arrow_schema(name)
+    files = tables.files(name)
+    if files and file_system_of(tables.root).spark_reads:
+        names = [str(file) for file in files]
+        rows = plain_reader(spark).schema(ddl_of(schema)).parquet(*names)
+    else:
+        rows = rows_of_files(files, schema, None).mapped(spark, unchanged, schema)
+    if not definition.explode:
+        return rows
+    opened = F.explode(definition.explode).alias(definition.flat_name)
+    return rows.select(*(opened if c == definition.explode else c for c in definition.names))
+
+
+def plain_reader(spark: SparkSession) -> DataFrameReader:
+    """Return a reader that does not treat a path as a pattern, whatever characters it has."""
+    return spark.read.option("__globPaths__", "false")
 
 
 def named(batches: Batches, parts: Sequence[Pieces]) -> Pieces:

@@ -43,8 +43,7 @@ from holdfast.members.metrics import Wait
 from holdfast.members.runtime.member_status import NAME, Log, MemberLog
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.counts import VersionedCounts
-    from holdfast.core.machine.leader.subscriptions import SubscribedMember
+    from holdfast.core.machine.leader.subscriptions import SubscribedMember, VersionedCounts
 
 
 Lags = Mapping[str, Sequence[int]]
@@ -136,7 +135,7 @@ class LeaderPlanner:
 
     def _newer(self, leader_round: LeaderRound, own: int | None) -> VersionedCounts | None:
         """Return the group's newest version if newer than this leader's; log it once."""
-        from holdfast.core.machine.leader.counts import newest_reported
+        from holdfast.core.machine.leader.subscriptions import newest_reported
 
         newest = newest_reported(leader_round.subscribed_members())
         before, self.newest_version = self.newest_version, newest.version if newest else None
@@ -255,7 +254,7 @@ class PlannedWaits:
 
 def _key(identity: str, before: Iterable[str]) -> str:
     """Return the key of a known wait: rounds cut one identity to different lengths."""
-    from holdfast.core.machine.leader.successors import alike
+    from holdfast.core.machine.leader.subscriptions import alike
 
     return next((key for key in before if key == identity or alike(key, identity)), identity)
 
@@ -272,8 +271,7 @@ def _end_of(wait: _Open, identity: str, present: Mapping[str, str], now_s: float
 
 def _names(members: Iterable[JoinedMember]) -> dict[str, str]:
     """Return names of members by their identities in the leader state."""
-    from holdfast.core.machine.leader.ring import identities_of
-    from holdfast.core.machine.leader.subscriptions import subscribed_members
+    from holdfast.core.machine.leader.subscriptions import identities_of, subscribed_members
 
     found = subscribed_members(tuple(members), "", 0)
     return {whole: m.instance_id or m.member_id for m in found for whole in identities_of(m)}
@@ -282,7 +280,7 @@ def _names(members: Iterable[JoinedMember]) -> dict[str, str]:
 def _name(identity: str, names: Mapping[str, str], static: bool) -> str:
     if not identity:
         return "the first members" if static else "an unknown member"
-    from holdfast.core.machine.leader.ring import shown
+    from holdfast.core.machine.leader.subscriptions import shown
 
     found = (name for whole, name in names.items() if whole.startswith(identity))
     return next(found, f"member {shown(identity)}")

@@ -387,6 +387,6 @@ def _checked(
         return checked, None, None
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
         raise ConfigError(f"version: expected a number from 0 to 2^63 - 1, found {version!r}")
-    from holdfast.core.machine.leader.counts import report_of
+    from holdfast.core.machine.leader.subscriptions import report_of
 
     return checked, report_of(version, checked), version

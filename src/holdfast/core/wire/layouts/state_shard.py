@@ -47,7 +47,7 @@ forgets.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from typing import NamedTuple, NoReturn
 
@@ -110,13 +110,17 @@ _ONE_TOPIC, _LEFT_OUT, _OWNS_NOTHING, _TOPICS = range(1, 5)
 
 
 class Sizes(NamedTuple):
-    """Sizes of the fields in all shards of a round; see :class:`StateShard`."""
+    """Sizes of the fields in all shards of a round."""
 
+    # The approximate numbers of members in the ring and of topics: logarithms to base 2, rounded
+    # up. An identity is written as the distance from the one before it, which is the shorter the
+    # more there are.
     crowd: int = 0
     topics: int = 1
-    longer: int = 0
-    partition_bits: int = PARTITION_BITS[-1]
-    usual_count: int = 1
+    longer: int = 0  # bits that hashes have beyond :data:`CHANCE_BITS` and these
+    partition_bits: int = PARTITION_BITS[-1]  # of the highest partition of the group
+    usual_count: int = 1  # of partitions of a topic that a member owns
+    # The hash of the only topic, where there is one and members are named.
     only_topic: str = ""
 
     @property
@@ -168,31 +172,7 @@ class StateShard:
     waiting: tuple[MemberEntry, ...] = ()
     digest: bytes = b""  # of the list of what waits; empty if nothing waits
     located: bool = False  # whether its member is in the ring by its location
-    # The approximate numbers of members in the ring and of topics: logarithms to base 2, rounded
-    # up. An identity is written as the distance from the one before it, which is the shorter the
-    # more there are.
-    crowd: int = 0
-    topics: int = 1
-    longer: int = 0  # bits that hashes have beyond :data:`CHANCE_BITS` and these
-    partition_bits: int = PARTITION_BITS[-1]  # of the highest partition of the group
-    usual_count: int = 1  # of partitions of a topic that a member owns
-    # The hash of the only topic, where there is one and members are named.
-    only_topic: str = ""
-
-    @property
-    def sizes(self) -> Sizes:
-        """Sizes of its fields."""
-        return Sizes(*(getattr(self, name) for name in Sizes._fields))
-
-    @property
-    def identity_bits(self) -> int:
-        """Bits of the identities of members."""
-        return self.sizes.identity_bits
-
-    @property
-    def topic_bits(self) -> int:
-        """Bits of the hashes of topics."""
-        return self.sizes.topic_bits
+    sizes: Sizes = field(default_factory=Sizes)
 
 
 @memoized(4096, largest=1_024, size=lambda data: 0 if data is None else len(data))
@@ -255,7 +235,7 @@ def decode_shard(data: bytes) -> StateShard:
         waiting=waiting,
         digest=digest,
         located=located,
-        **sizes._asdict(),
+        sizes=sizes,
     )
 
 

@@ -21,9 +21,9 @@ from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches.jobs import Job, remove_staged, remove_state
 from holdfast.fleet.pipeline.history.lag import Ends, UnreadQuery
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.schemas import moment_text, to_us

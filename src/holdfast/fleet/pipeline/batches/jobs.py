@@ -71,7 +71,7 @@ from holdfast.fleet.pipeline.history.ownership_gaps import (
     late_gaps,
     narrow,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.split import (
     LATEST,
     POSITIONS,

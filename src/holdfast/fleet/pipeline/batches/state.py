@@ -5,11 +5,10 @@ state. A group's state is one row of :data:`STATE_ROWS`. It goes to the task of 
 of its own kind (:class:`~holdfast.fleet.pipeline.ingest.split.RowKind`), which is sorted before
 the group's records.
 
-**Strategy.** The value contains the context rows of
-:func:`holdfast.fleet.pipeline.history.movements.carry` as a record batch of Arrow each, and the
-KIP-848 records that still count (the latest of each key), as JSON. The batches have no schema of
-their own, which would take longer to read than they do: the value begins with :data:`LAYOUT`.
-States that a task gets together are joined before anything else looks at them.
+**Strategy.** The value contains the context rows of :func:`carry` as a record batch of Arrow each,
+and the KIP-848 records that still count (the latest of each key), as JSON. The batches have no
+schema of their own, which would take longer to read than they do: the value begins with
+:data:`LAYOUT`. States that a task gets together are joined before anything else looks at them.
 
 The state has the position of the last record of each key, which a stream looks up after missing
 offsets. Tombstones, and share groups, whose positions are in another topic, are not looked up.
@@ -28,17 +27,22 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from holdfast.core.kinds import BY_RECORD, GroupType
+from holdfast.core.kinds import ACTIVE, BY_RECORD, SOURCE, GroupType
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_records import Record, encode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS, RecordType
 from holdfast.errors import SourceError
-from holdfast.fleet.columnar import Batches, BatchTask, ints
-from holdfast.fleet.pipeline.history.dense import group_codes
-from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
+from holdfast.fleet.columnar import Batches, BatchTask, ints, make_lists, new_runs, take
+from holdfast.fleet.pipeline.history.consumer_groups import ConsumerGroupEvent
+from holdfast.fleet.pipeline.history.movements import (
+    RESTART_WINDOW_SECONDS,
+    Events,
+    group_codes,
+    without_owner,
+)
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.deletions import KNOWN_KEYS
-from holdfast.fleet.pipeline.ingest.generations import DEAD, Generations, concat, joined
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.generations import DEAD, OWNED_ROWS, Generations, concat, joined
 from holdfast.fleet.pipeline.ingest.split import RowKind, split_rows
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
 
@@ -66,6 +70,64 @@ class CarriedState:
     values: dict[str, bytes] = field(default_factory=dict)
 
 
+def carry(events: Events, groups: I64) -> Generations:
+    """Return the past of some groups that the next generations must be compared with.
+
+    It is marked as context. The last generation is whole. For every partition without an owner
+    there is the last generation in which it had one, and the one after it. Of all generations in
+    the restart window, and of the one before it, there are the members without their partitions.
+    """
+    if len(groups) == 0:
+        return Generations.empty()
+    gens, layout = events.whole, events.layout
+    end = np.append(layout.first_row[1:], len(layout.group_of))
+    last_row = end[groups] - 1
+    is_gap = without_owner(events, groups)
+    owned_row = layout.row(is_gap, events.last_ordinal[is_gap])
+    recent = _recent_rows(events, groups, last_row)
+    rows = np.unique(np.concatenate([last_row, owned_row, owned_row + 1, recent]))
+    past = _owning_only(events, is_gap, owned_row)
+    final = np.isin(rows, last_row)
+    parts = concat([past.take(rows[~final], context=True), gens.take(rows[final], context=True)])
+    return parts.sorted()
+
+
+def _recent_rows(events: Events, groups: I64, last_row: I64) -> I64:
+    """Return rows from which a member could count as restarted, and the row before them."""
+    layout, time = events.layout, ints(events.gens.head, "timestamp")
+    since = np.full(len(layout.first_row), np.iinfo(np.int64).max)
+    since[groups] = time[last_row] - RESTART_WINDOW_SECONDS * 1_000_000
+    recent = np.flatnonzero(time >= since[layout.group_of])
+    before = recent[layout.ordinal[recent] > 0] - 1
+    return np.concatenate([recent, before])
+
+
+def _owning_only(events: Events, is_gap: I64, owned_row: I64) -> Generations:
+    """Return the same rows and members, owning only the given partitions."""
+    gens, layout = events.whole, events.layout
+    member = layout.member(owned_row, events.last[is_gap].astype(np.int64))
+    topic, partition = layout.tp_topic[is_gap], layout.tp_partition[is_gap]
+    order = np.lexsort((partition, topic, member))
+    member, topic, partition = member[order], topic[order], partition[order]
+    first = np.flatnonzero(new_runs(member, topic))
+    owned = pa.table(
+        {
+            "member": pa.array(member[first].astype(np.int32)),
+            "topic": take(layout.topics, topic[first]),
+            "partitions": make_lists(np.append(first, len(partition)), partition.astype(np.int32)),
+            "role": pa.array(np.full(len(first), ACTIVE, np.int32)),
+            "reader": pa.nulls(len(first), pa.string()),
+        }
+    )
+    sources = gens.owned.filter(pa.array(gens.roles == SOURCE))
+    row = ints(gens.members, "row")[ints(sources, "member")]
+    sources = sources.filter(pa.array(np.isin(row, owned_row)))
+    if sources.num_rows:  # commits of what the tasks read narrow a gap that ends later
+        owned = pa.concat_tables([owned.select(OWNED_ROWS.names).cast(OWNED_ROWS), sources])
+        owned = owned.take(pa.array(np.argsort(ints(owned, "member"), kind="stable")))
+    return Generations(head=gens.head, members=gens.members, owned=owned)
+
+
 def state_task(selection: Selection) -> BatchTask:
     """Turn rows of :data:`STATE_ROWS` of the chosen groups into rows of the split step."""
 
@@ -86,7 +148,7 @@ def state_rows(
 ) -> pa.Table:
     """Return the state of all groups, one row each, as :data:`STATE_ROWS`.
 
-    ``past`` has sorted context rows of :func:`holdfast.fleet.pipeline.history.movements.carry`.
+    ``past`` has sorted context rows of :func:`carry`.
     ``events`` are in the order of the log; only those that still count are kept. ``unchanged`` is
     the state of groups without new records, as an earlier batch wrote it.
     """

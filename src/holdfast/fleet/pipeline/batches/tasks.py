@@ -6,12 +6,13 @@ group. Only the names of its files are returned to the driver. ``ASSIGNED_AT_ONC
 
 **Strategy.** Groups are collected until they have enough partitions, then processed together. The
 last group may continue in the next batch, so the least past that it needs is carried over
-(:func:`holdfast.fleet.pipeline.history.movements.carry`). A task is a plain function over an
+(:func:`holdfast.fleet.pipeline.batches.state.carry`). A task is a plain function over an
 iterator: the same code runs in a Spark worker, in a stream, and in a test without a JVM.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -20,24 +21,36 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.kinds import BY_RECORD
 from holdfast.core.model.columns import I64
+from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.fleet.columnar import Batches, BatchTask, list_parts
 from holdfast.fleet.pipeline.batches.state import (
     STATE,
     CarriedState,
+    carry,
     read_state,
     reported_until,
     state_rows,
 )
-from holdfast.fleet.pipeline.history.consumer_groups import Reconciled, fold
-from holdfast.fleet.pipeline.history.dense import cells_needed, group_codes
+from holdfast.fleet.pipeline.history.consumer_groups import (
+    ConsumerGroupEvent,
+    Reconciled,
+    fold,
+    group_events,
+)
 from holdfast.fleet.pipeline.history.departures import departure_rows
 from holdfast.fleet.pipeline.history.lag import OWNERS, owners_of
-from holdfast.fleet.pipeline.history.movements import carry, compare, movement_table
+from holdfast.fleet.pipeline.history.movements import (
+    cells_needed,
+    compare,
+    group_codes,
+    movement_table,
+)
 from holdfast.fleet.pipeline.history.ownership_gaps import STAGED_GAPS, gap_candidates, open_gaps
 from holdfast.fleet.pipeline.history.rebalances import anomaly_table, rebalance_table
-from holdfast.fleet.pipeline.ingest.decode import BAD
-from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent, Decoded, read_groups
+from holdfast.fleet.pipeline.ingest.decode import BAD, key_types, unread
+from holdfast.fleet.pipeline.ingest.decode_classic import generations
 from holdfast.fleet.pipeline.ingest.generations import DEAD, Generations, concat, generation_tables
 from holdfast.fleet.pipeline.ingest.split import RowKind, by_kind, file_names
 from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
@@ -76,6 +89,17 @@ def groups_task(
         yield from pa.Table.from_pylist(files, schema=FILES_SCHEMA).to_batches()
 
     return run
+
+
+@dataclass(slots=True)
+class Decoded:
+    """Decoded batches of records of groups."""
+
+    generations: list[Generations] = field(default_factory=list)
+    consumer: list[ConsumerGroupEvent] = field(default_factory=list)
+    bad: list[pa.RecordBatch] = field(default_factory=list)
+    unknown: Counter[int] = field(default_factory=Counter)
+    """Records of types that are not known, by type."""
 
 
 @dataclass(slots=True)
@@ -234,6 +258,25 @@ def _write(
         inferred = inferred[~np.isin(inferred, keep)]
         writer.write(STAGED_GAPS, open_gaps(events, inferred))
     return carry(events, every if every_past else keep)
+
+
+def read_groups(batch: pa.RecordBatch, out: Decoded) -> None:
+    """Decode a batch without commits: classic generations and KIP-848 events."""
+    types = np.unique(key_types(batch["key"])[1])
+    n_good = 0
+    if RecordType.GROUP_METADATA in types:
+        for gens in generations(batch):
+            out.generations.append(gens)
+            n_good += gens.n_rows
+    for one in BY_RECORD:
+        if one in types:
+            found = list(group_events(batch, RecordType(one)))
+            out.consumer += found
+            n_good += len(found)
+    if n_good < batch.num_rows:
+        bad, unknown = unread(batch)
+        out.bad += bad
+        out.unknown += unknown
 
 
 def without_conversions(gens: Generations) -> Generations:

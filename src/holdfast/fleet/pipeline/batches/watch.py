@@ -7,7 +7,7 @@ of a transaction that was open at the end of a batch narrows no gap of that batc
 
 Batches follow each other until the last one had a record at every offset: a record that compaction
 deleted while an earlier batch was read has a later record of its key, which was read then
-(:mod:`holdfast.fleet.pipeline.ingest.topic_reader`). Records of open transactions are kept between
+(:mod:`holdfast.fleet.pipeline.ingest.offsets_topic`). Records of open transactions are kept between
 batches, as state. If new offsets have no record, a tombstone may be among the missing ones: then
 the records behind the state are looked up, and a batch of tombstones deletes the lost ones
 (:mod:`holdfast.fleet.pipeline.ingest.deletions`).
@@ -57,10 +57,13 @@ from holdfast.fleet.pipeline.batches.state import (
     read_state,
 )
 from holdfast.fleet.pipeline.history.lag import OWNERS, EarlierLag, Ends, UnreadQuery
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.deletions import deletions
 from holdfast.fleet.pipeline.ingest.dump import SHARE_STATE, part_of
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
+    MOST_READS,
     OFFSETS,
+    KafkaFeed,
     LogEnds,
     LogPart,
     Offsets,
@@ -72,9 +75,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     spans,
 )
 from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.split import LATEST
-from holdfast.fleet.pipeline.ingest.topic_reader import MOST_READS
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, described
 from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.schemas import arrow_schema, moment_text, to_us
@@ -452,26 +453,31 @@ class _CatchingUp:
     def _next(self, ends: LogEnds) -> LogPart | None:
         """Return the next part; before it, delete from the tables what was deleted meanwhile."""
         done, waiting = self.into.left()
-        by_spark, here = spans(done, ends, waiting, self.into.max_records, self.feed.needs_spark)
+        topic = self.feed if isinstance(self.feed, KafkaFeed) else None
+        needs_spark = None if topic is None else topic.needs_spark
+        by_spark, here = spans(done, ends, waiting, self.into.max_records, needs_spark)
         if not by_spark and not here:
             return None
         if self.into.before_batch is not None:
             self.into.before_batch(n_offsets(by_spark or here), count_new(self.into.tables, ends))
-        if here:
+        if topic is not None and by_spark:
+            # Spark reads nothing of partitions with waiting records: they wait on.
+            part = replace(topic.on_spark(by_spark), waiting=waiting)
+        else:
             part = self.feed.here(here, waiting)
-        else:  # Spark reads nothing of partitions with waiting records: they wait on
-            part = replace(self.feed.on_spark(by_spark), waiting=waiting)
-        if part.missing_until and self.knows_all:
-            self._delete(part.missing_until, done, waiting)
+        if topic is not None and part.missing_until and self.knows_all:
+            self._delete(topic, part.missing_until, done, waiting)
         return part
 
-    def _delete(self, missing: Iterable[int], done: Offsets, waiting: pa.Table) -> None:
+    def _delete(
+        self, topic: KafkaFeed, missing: Iterable[int], done: Offsets, waiting: pa.Table
+    ) -> None:
         """Take out of the tables what was deleted in partitions in which new records are missing.
 
         Its tombstones come before everything new.
         """
         known = self.into.known({p: done[p] for p in missing if p in done})
-        with self.feed.reader(waiting) as reader:
+        with topic.reader(waiting) as reader:
             rows = deletions(reader, known, done, time.time_ns() // 1000)
         if rows.num_rows:
             held = InMemoryRows(rows=rows, cost_rows=rows.num_rows)

@@ -1,4 +1,4 @@
-"""Fold the records of a KIP-848, share or streams group into its generations and ownership gaps.
+"""Read and fold the records of KIP-848, share and streams groups into generations and gaps.
 
 **Rules.** A generation is a target assignment: its epoch, and each member's partitions. The record
 of the assignment epoch completes the generation; in a group without members the record of the
@@ -26,18 +26,21 @@ References: KIP-848, "Records"; KIP-932; KIP-1071; KIP-1263.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from itertools import pairwise
+from typing import Any, Final, NotRequired, TypedDict
 
 import numpy as np
 import pyarrow as pa
 
 from holdfast.core.kinds import ACTIVE, BY_RECORD, SOURCE, EpochRecords, GroupKind
 from holdfast.core.model.columns import Mask
+from holdfast.core.wire.layouts.offsets_schemas import RecordType
+from holdfast.core.wire.many.columns import Column, Columns, Ids, Items, Numbers, Optional
 from holdfast.fleet.columnar import ints
 from holdfast.fleet.pipeline.history.ownership_gaps import OPEN, STAGED
-from holdfast.fleet.pipeline.ingest.decode_groups import ConsumerGroupEvent
+from holdfast.fleet.pipeline.ingest.decode import families, id_text, log_positions, text
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     EMPTY,
@@ -348,3 +351,78 @@ def _keep(own: _Owners, out: Reconciled) -> None:
         out.open.append({**where, "basis": OPEN, "log_offset": log_offset})
     value = [[*tp, *release] for tp, release in kept]
     out.released.append({**last, "type": RELEASED, "member_id": "", "value": value})
+
+
+_OLD_PROTOCOL: Final = "classicMemberMetadata"
+"""Member data of the classic protocol: unused, and a stream would keep its bytes."""
+
+
+class ConsumerGroupEvent(TypedDict):
+    """One record of a KIP-848, share or streams group, fit for JSON.
+
+    A stream keeps the events that still count.
+    """
+
+    type: int
+    """A RecordType, or RELEASED of :mod:`holdfast.fleet.pipeline.history.consumer_groups`."""
+    group: str
+    member_id: str
+    """Empty in a record about the whole group."""
+    value: Any
+    """Fields by Kafka's names; None in a tombstone."""
+    timestamp: int
+    """Microseconds since 1970."""
+    log_partition: int
+    log_offset: int
+    old: NotRequired[bool]
+    """An earlier batch has reported it."""
+
+
+def group_events(batch: pa.RecordBatch, record_type: RecordType) -> Iterator[ConsumerGroupEvent]:
+    """Yield records of one type of KIP-848, share groups or Streams groups.
+
+    Ids are text. An absent tagged struct is None.
+
+    References: KIP-848, KIP-932, KIP-1071.
+    """
+    for family in families(batch, (record_type,)):
+        position = log_positions(batch, family.rows)
+        position["timestamp"] = position["timestamp"].cast(pa.int64())
+        said = {name: one for name, one in family.value.items() if name != _OLD_PROTOCOL}
+        values: Sequence[Any] = _structs(said) if said else [None] * len(family)
+        positions = pa.table(position).to_pylist()
+        for key, value, where in zip(_structs(family.key), values, positions, strict=True):
+            yield ConsumerGroupEvent(
+                type=record_type,
+                group=key["groupId"],
+                member_id=key.get("memberId", ""),
+                value=value,
+                timestamp=where["timestamp"],
+                log_partition=where["log_partition"],
+                log_offset=where["log_offset"],
+            )
+
+
+def _structs(columns: Columns) -> list[dict[str, Any]]:
+    rows = zip(*map(_values, columns.values()), strict=True)
+    return [dict(zip(columns, row, strict=True)) for row in rows]
+
+
+def _values(column: Column) -> Any:
+    """Return a decoder's column as a list of Python values; no such record has bytes."""
+    match column:
+        case Numbers():
+            return column.values.tolist()
+        case Ids():
+            return id_text(column.values).to_pylist()
+        case Items():
+            inner = column.columns
+            flat = _values(inner[""]) if "" in inner else _structs(inner)
+            rows = [flat[begin:end] for begin, end in pairwise(column.start.tolist())]
+            there = [True] * len(rows) if column.valid is None else column.valid.tolist()
+            return [row if is_there else None for row, is_there in zip(rows, there, strict=True)]
+        case Optional():
+            structs = _structs(column.columns)
+            return [structs[i] if i >= 0 else None for i in column.index.tolist()]
+        case _:
+            return text(column).to_pylist()

@@ -1,4 +1,4 @@
-"""Members that departed, and whether they left or timed out, as far as the records show.
+"""Members that joined and departed, and whether they left or timed out, by the records.
 
 **Rules.** A member departed if it is in a generation and not in the next one of its group, which
 is not context. That proves the departure, and not its reason. Two kinds of evidence prove that it
@@ -24,7 +24,11 @@ the generation before, and most of the group's other partitions were committed w
 before the record. The records of a KIP-848 group do not have its session, so only evidence within
 ``SHORTEST_SESSION_MS``, the least session that brokers accept by default, proves a leave there.
 
-**Strategy.** The groups step stages a row for each departed member (:func:`departure_rows`). The
+**Strategy.** Joined and departed members are set differences on (row, identity) numbers. A joined
+member counts as restarted if a member with the same client id and host departed at most
+``RESTART_WINDOW_SECONDS`` before. Each departed member is matched once, the newest first.
+
+The groups step stages a row for each departed member (:func:`departure_rows`). The
 step that has the commits finds the last one of the member's partitions, and :func:`how_they_went`
 summarizes the members of each rebalance. The confidences are those of ``bench/causes.py``:
 docs/measured/causes.md has the table.
@@ -42,8 +46,8 @@ import pyarrow.compute as pc
 from holdfast.core.kinds import GroupType
 from holdfast.core.model.columns import F64, I64, Mask
 from holdfast.fleet.analysis.group.client_library import near_poll_timeout
-from holdfast.fleet.columnar import floats, gather, ints, replaced, row_starts
-from holdfast.fleet.pipeline.history.movements import Events
+from holdfast.fleet.columnar import floats, gather, ints, numbered, replaced, row_starts
+from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, Events
 from holdfast.fleet.pipeline.history.ownership_gaps import (
     COMMIT,
     LEFT,
@@ -92,6 +96,59 @@ def members_that_went(events: Events) -> I64:
     row, key = ints(gens.members, "row"), layout.member_key
     follows = np.append(~events.fresh[1:], False) if gens.n_rows else events.fresh
     return np.flatnonzero(follows[row] & ~np.isin(key + layout.width, key))
+
+
+def turnover(events: Events) -> dict[str, I64]:
+    """Count joined, departed and returned members of each row, int64[n_rows] each.
+
+    In addition to the columns of ``rebalances``: ``announced``, members that announce for the
+    first time that they stop, and ``left_as_announced``, those of ``n_left`` that had announced
+    it.
+    """
+    gens, n = events.gens, events.gens.n_rows
+    row = ints(gens.members, "row")
+    key, width = events.layout.member_key, events.layout.width
+    came = np.flatnonzero(~events.fresh[row] & ~np.isin(key - width, key))
+    went = members_that_went(events)
+    stops = np.asarray(gens.members["leaving"].is_valid())
+    new = stops & ~events.fresh[row] & np.isin(key - width, key[~stops])
+
+    def per_row(of: I64) -> I64:
+        return np.bincount(of, minlength=n + 1)[:n].astype(np.int64)
+
+    return {
+        "n_joined": per_row(row[came]),
+        "n_left": per_row(row[went] + 1),
+        "n_restarted": _restarts(events, came, went),
+        "announced": per_row(row[new]),
+        "left_as_announced": per_row(row[went[stops[went]]] + 1),
+    }
+
+
+def _restarts(events: Events, came: I64, went: I64) -> I64:
+    """Count, per row, the joined members that had departed a short while before."""
+    gens = events.gens
+    row = ints(gens.members, "row")
+    group = events.layout.group_of[row]
+    client = pc.binary_join_element_wise(
+        pc.fill_null(gens.members["client_id"], ""),
+        pc.fill_null(gens.members["client_host"], ""),
+        "\0",
+    )
+    who = numbered(client)
+    time = ints(gens.head, "timestamp")
+    restarted = np.zeros(gens.n_rows, np.int64)
+    gone: dict[tuple[int, int], list[int]] = {}
+    # A departed member is absent from the next row on, and may be back in that very row.
+    moves = [(int(row[m]) + 1, 0, int(group[m]), int(who[m])) for m in went]
+    moves += [(int(row[m]), 1, int(group[m]), int(who[m])) for m in came]
+    for at, is_back, of_group, client_code in sorted(moves):
+        waiting = gone.setdefault((of_group, client_code), [])
+        if not is_back:
+            waiting.append(int(time[at]))
+        elif waiting and time[at] - waiting.pop() <= RESTART_WINDOW_SECONDS * 1_000_000:
+            restarted[at] += 1
+    return restarted
 
 
 def departure_rows(events: Events) -> pa.Table:

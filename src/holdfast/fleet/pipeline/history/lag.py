@@ -61,10 +61,9 @@ from holdfast.fleet.columnar import (
     replaced,
     take,
 )
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.generations import Generations, marked
-from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.share_positions import share_positions
-from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced
+from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced, share_positions
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
@@ -93,7 +92,7 @@ class Ends:
     """Begin and end offset of every partition (``offsets`` of a dump), and when they were read.
 
     ``reset`` is ``latest``, or anything else for the whole log. ``share`` has positions of share
-    groups (:mod:`holdfast.fleet.pipeline.ingest.share_positions`), and ``earlier`` an earlier
+    groups (:mod:`holdfast.fleet.pipeline.ingest.split`), and ``earlier`` an earlier
     reading.
     """
 

@@ -5,11 +5,15 @@ confidence (:mod:`holdfast.fleet.pipeline.history.broker_log` replaces it by a s
 generation that is written again under its own number (a static member was replaced, or the group
 was converted to another protocol) is not a rebalance, unless members departed: a group that
 returns from KIP-848 to classic loses the member that left in that very record. The numbers are
-those of :mod:`holdfast.core.model.measure`.
+those of :mod:`holdfast.core.model.measure`. The needed moves of members with different
+subscriptions have the meaning of its :func:`~holdfast.core.model.measure.needed_moves`, and are
+reported only if their certificate was verified.
 
-**Strategy.** Joined and departed members are set differences on (row, identity) numbers. A joined
-member counts as restarted if a member with the same client id and host departed at most
-``RESTART_WINDOW_SECONDS`` before. Each departed member is matched once, the newest first.
+**Strategy.** :mod:`holdfast.fleet.pipeline.history.departures` counts joined and departed members.
+Where members have different subscriptions, a generation in which something moved becomes a
+:class:`~holdfast.core.model.group.Group`: each member claims what it owned before, and ``sticky``
+computes how many claims can be kept (KIP-54). Partition ids do not matter to ``sticky``, so the
+partitions that have an owner are renumbered from 0 in each topic.
 
 ===========================  ==========================================================  ===========
 cause                        when                                                        confidence
@@ -44,22 +48,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from holdfast.core.assignors.registry import assign
 from holdfast.core.kinds import FAILED, SHARED
-from holdfast.core.model.columns import I64, Mask
+from holdfast.core.model.columns import I32, I64, NO_OWNER, Mask, starts
+from holdfast.core.model.group import Group
 from holdfast.core.model.measure import balance_scores, kept_portion, needed_moves
-from holdfast.fleet.columnar import ints, list_parts, new_runs, numbered, take
+from holdfast.core.model.reported import ReportedClaims, Subscriptions
+from holdfast.core.model.topics import Topics
+from holdfast.fleet.columnar import gather, ints, list_parts, new_runs, numbered, row_starts, take
 from holdfast.fleet.pipeline.history.broker_log import INFERRED
-from holdfast.fleet.pipeline.history.dense import identities
-from holdfast.fleet.pipeline.history.departures import RESOLVED, UNRESOLVED, members_that_went
+from holdfast.fleet.pipeline.history.departures import (
+    RESOLVED,
+    UNRESOLVED,
+    turnover,
+)
 from holdfast.fleet.pipeline.history.movements import (
     GAINED,
     LOST,
     MOVED,
     MOVED_THROUGH_GAP,
-    RESTART_WINDOW_SECONDS,
     Events,
+    identities,
 )
-from holdfast.fleet.pipeline.history.needed import needed_of_unequal
 from holdfast.fleet.pipeline.history.ownership_gaps import GAP_SUMS
 from holdfast.fleet.pipeline.ingest.generations import Generations, marked, shared_partitions
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
@@ -85,59 +95,6 @@ CAUSES: Final = (
 
 PLAN_TOLERANCE_MS: Final = 200
 """A member may come so much before the planned time: clocks differ, and records are late."""
-
-
-def turnover(events: Events) -> dict[str, I64]:
-    """Count joined, departed and returned members of each row, int64[n_rows] each.
-
-    In addition to the columns of ``rebalances``: ``announced``, members that announce for the
-    first time that they stop, and ``left_as_announced``, those of ``n_left`` that had announced
-    it.
-    """
-    gens, n = events.gens, events.gens.n_rows
-    row = ints(gens.members, "row")
-    key, width = events.layout.member_key, events.layout.width
-    came = np.flatnonzero(~events.fresh[row] & ~np.isin(key - width, key))
-    went = members_that_went(events)
-    stops = np.asarray(gens.members["leaving"].is_valid())
-    new = stops & ~events.fresh[row] & np.isin(key - width, key[~stops])
-
-    def per_row(of: I64) -> I64:
-        return np.bincount(of, minlength=n + 1)[:n].astype(np.int64)
-
-    return {
-        "n_joined": per_row(row[came]),
-        "n_left": per_row(row[went] + 1),
-        "n_restarted": _restarts(events, came, went),
-        "announced": per_row(row[new]),
-        "left_as_announced": per_row(row[went[stops[went]]] + 1),
-    }
-
-
-def _restarts(events: Events, came: I64, went: I64) -> I64:
-    """Count, per row, the joined members that had departed a short while before."""
-    gens = events.gens
-    row = ints(gens.members, "row")
-    group = events.layout.group_of[row]
-    client = pc.binary_join_element_wise(
-        pc.fill_null(gens.members["client_id"], ""),
-        pc.fill_null(gens.members["client_host"], ""),
-        "\0",
-    )
-    who = numbered(client)
-    time = ints(gens.head, "timestamp")
-    restarted = np.zeros(gens.n_rows, np.int64)
-    gone: dict[tuple[int, int], list[int]] = {}
-    # A departed member is absent from the next row on, and may be back in that very row.
-    moves = [(int(row[m]) + 1, 0, int(group[m]), int(who[m])) for m in went]
-    moves += [(int(row[m]), 1, int(group[m]), int(who[m])) for m in came]
-    for at, is_back, of_group, client_code in sorted(moves):
-        waiting = gone.setdefault((of_group, client_code), [])
-        if not is_back:
-            waiting.append(int(time[at]))
-        elif waiting and time[at] - waiting.pop() <= RESTART_WINDOW_SECONDS * 1_000_000:
-            restarted[at] += 1
-    return restarted
 
 
 def _subscriptions(gens: Generations) -> tuple[I64, Mask]:
@@ -405,3 +362,98 @@ def _failed(gens: Generations) -> dict[tuple[int, str, int], dict[str, str]]:
             errors = found.setdefault((int(row[at]), one["topic"], number), {})
             errors[ids[at].as_py()] = one["reader"]
     return found
+
+
+# Needed moves of members with different subscriptions
+
+
+def needed_of_unequal(events: Events, unequal: Mask) -> tuple[I64, Mask]:
+    """Return the least moves of rows with different subscriptions, and which are proven.
+
+    Other rows have 0 and false.
+    """
+    n_rows = events.gens.n_rows
+    needed, proven = np.zeros(n_rows, np.int64), np.zeros(n_rows, np.bool_)
+    moving = np.unique(events.row[(events.kind == MOVED) | (events.kind == MOVED_THROUGH_GAP)])
+    rows = moving[unequal[moving]]
+    if not len(rows):
+        return needed, proven
+    work = _RowGroups(events)
+    for row in rows.tolist():
+        found = work.solve(row)
+        if found is not None:
+            needed[row], proven[row] = found, True
+    return needed, proven
+
+
+class _RowGroups:
+    """One row after the other as a group."""
+
+    def __init__(self, events: Events):
+        gens, layout = events.gens, events.layout
+        self.member_start = row_starts(ints(gens.members, "row"), gens.n_rows)
+        self.owned_start = row_starts(ints(gens.owned, "member"), gens.members.num_rows)
+        self.owned_topic = pc.index_in(gens.owned["topic"], layout.topics).to_numpy()
+        self.part_start, self.parts = list_parts(gens.owned["partitions"])
+        subscribed = gens.members["subscribed_topics"].combine_chunks()
+        self.subscribed_start = starts(pc.fill_null(pc.list_value_length(subscribed), 0).to_numpy())
+        topics = pc.fill_null(pc.index_in(subscribed.flatten(), layout.topics), -1)
+        self.subscribed = topics.to_numpy().astype(np.int64)
+        order = np.flatnonzero(events.kind != LOST)
+        order = order[np.argsort(events.row[order], kind="stable")]
+        self.event_start = row_starts(events.row[order], gens.n_rows)
+        self.event_key = _key(
+            layout.tp_topic[events.tp[order]], layout.tp_partition[events.tp[order]]
+        )
+        before = layout.member(events.row[order], events.before[order])
+        came = (events.kind[order] == MOVED) | (events.kind[order] == MOVED_THROUGH_GAP)
+        self.event_before = np.where(came, before, NO_OWNER)  # gained: it had no owner
+        self.event_moved = came
+
+    def solve(self, row: int) -> int | None:
+        """Return the needed moves of a row; None if they are not proven."""
+        members = np.arange(self.member_start[row], self.member_start[row + 1])
+        at, member = gather(self.owned_start, members)
+        position, which = gather(self.part_start, at)
+        if not len(position):
+            return None
+        topic, partition = self.owned_topic[at][which], self.parts[position]
+        # Of two owners the first counts, as everywhere; the stable order keeps it first.
+        key, first = np.unique(_key(topic, partition), return_index=True)
+        claim_member, had_owner = member[which][first], np.ones(len(key), np.bool_)
+        span = slice(self.event_start[row], self.event_start[row + 1])
+        where = np.searchsorted(key, self.event_key[span])
+        before = self.event_before[span]
+        claim_member[where] = np.where(before >= 0, before - members[0], NO_OWNER)
+        had_owner[where] = self.event_moved[span]
+        result = assign(self._group(members, key >> 32, claim_member), "sticky")
+        if result.quality.needed_moves is None:
+            return None
+        return int(np.count_nonzero(had_owner)) - result.quality.kept
+
+    def _group(self, members: I64, topic: I64, claim_member: I64) -> Group:
+        """Return the row as a group; ``topic`` is sorted, one entry per partition."""
+        there, counts = np.unique(topic, return_counts=True)
+        names = [f"{number:09d}" for number in range(len(there))]
+        topics = Topics.from_counts(dict(zip(names, counts.tolist(), strict=True)))
+        return Group.build(
+            topics=topics,
+            member_ids=tuple(f"{number:09d}" for number in range(len(members))),
+            subscriptions=Subscriptions.from_rows(
+                self._subscribed_in(m, there) for m in members.tolist()
+            ),
+            claims=ReportedClaims.from_owner(topics, claim_member.astype(np.int32)),
+            generation=np.zeros(len(members), np.int32),
+        )
+
+    def _subscribed_in(self, member: int, there: I64) -> tuple[int, ...]:
+        """Return topics of the row that a member subscribes to, as indices into ``there``."""
+        subscribed = np.unique(
+            self.subscribed[self.subscribed_start[member] : self.subscribed_start[member + 1]]
+        )
+        found: list[int] = np.flatnonzero(np.isin(there, subscribed)).tolist()
+        return tuple(found)
+
+
+def _key(topic: I32 | I64, partition: I32 | I64) -> I64:
+    return np.asarray(topic, np.int64) << 32 | np.asarray(partition, np.int64)

@@ -14,7 +14,7 @@ References: KIP-429, KIP-345.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -42,6 +42,7 @@ from holdfast.core.wire.layouts.container import (
     decode_member_assignment,
     decode_member_subscription,
 )
+from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.core.wire.layouts.other_protocols import NEVER_MS
 from holdfast.core.wire.many.columns import Column, Columns, Items, Slices
 from holdfast.core.wire.many.offsets_batch import (
@@ -60,7 +61,16 @@ from holdfast.fleet.columnar import (
     times_ms,
 )
 from holdfast.fleet.columnar import ints as ints_of
-from holdfast.fleet.pipeline.ingest.decode import constant, ints, items, numbers, text
+from holdfast.fleet.pipeline.ingest.decode import (
+    constant,
+    families,
+    ints,
+    items,
+    log_positions,
+    numbers,
+    record_sizes,
+    text,
+)
 from holdfast.fleet.pipeline.ingest.generations import (
     DEAD,
     EMPTY,
@@ -77,9 +87,22 @@ DEFERRING = (DESIGN_NAMES[Design.DEFERRED], DESIGN_NAMES[Design.INCREMENTAL])
 """Protocols whose assignments contain the time of the next round."""
 
 
-def group_generations(
-    family: Family, position: Arrays, *, subscriptions: bool = True
-) -> Generations:
+def generations(batch: pa.RecordBatch) -> Iterator[Generations]:
+    """Yield records of classic groups, in the order of the log if the batch is.
+
+    ``state`` is Stable, Empty, or Dead for a tombstone (generation -1, no members). Subscription
+    fields (``rack``, ``subscribed_topics``, ``n_claimed``) are null if it was not read: another
+    protocol type, empty, or unreadable. A member owns nothing if its assignment was not read;
+    ``readable`` is False if the assignment does not parse. ``partitions`` ascend.
+    """
+    for family in families(batch, (RecordType.GROUP_METADATA,)):
+        position = {"group": text(family.key["group"]), **log_positions(batch, family.rows)}
+        if family.value:
+            position["record_bytes"] = numbers(record_sizes(batch, family.rows))
+        yield _generations(family, position)
+
+
+def _generations(family: Family, position: Arrays) -> Generations:
     """Decode records of one version; ``position`` has the group and the log position of each."""
     n_rows = len(family)
     head = {
@@ -107,15 +130,14 @@ def group_generations(
         **_member_fields(members.columns),
         "readable": pa.array(~given.unreadable),
     }
-    if subscriptions:
-        subscribed = read_subscriptions(subscription, is_consumer)
-        others = marked(found, lambda kind, _: kind.announces)[row] & ~is_consumer
-        of_members |= _subscription_fields(subscribed)
-        reported = (
-            [subscribed, read_subscriptions(subscription, others)] if others.any() else [subscribed]
-        )
-        of_members["leaving"] = _announced(subscription, reported, len(others))
-        of_members["location"] = _locations(reported, len(others))
+    subscribed = read_subscriptions(subscription, is_consumer)
+    others = marked(found, lambda kind, _: kind.announces)[row] & ~is_consumer
+    of_members |= _subscription_fields(subscribed)
+    reported = (
+        [subscribed, read_subscriptions(subscription, others)] if others.any() else [subscribed]
+    )
+    of_members["leaving"] = _announced(subscription, reported, len(others))
+    of_members["location"] = _locations(reported, len(others))
     of_owned = {
         "member": numbers(row_of(owned.start)),
         "topic": text(owned.columns["topic"]),

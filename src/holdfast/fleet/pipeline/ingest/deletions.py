@@ -34,11 +34,9 @@ from holdfast.core.kinds import BY_RECORD
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
 from holdfast.fleet.columnar import ints, numbered
-from holdfast.fleet.pipeline.ingest.decode import key_types
-from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
-from holdfast.fleet.pipeline.ingest.selection import Selection
+from holdfast.fleet.pipeline.ingest.decode import Selection, key_types
+from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC, TopicReader
 from holdfast.fleet.pipeline.ingest.source import Dump
-from holdfast.fleet.pipeline.ingest.topic_reader import TopicReader
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
 from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_table
 from holdfast.fleet.tables.storage.parquet import batches_of

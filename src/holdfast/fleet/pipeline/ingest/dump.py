@@ -10,7 +10,7 @@ could come out negative. A key of the topic is data: it never becomes a path.
 **Strategy.** Of a large topic, Spark reads and writes everything up to the last stable offset: each
 Kafka partition is one task and one file, and the counts of the tasks are compared with the broker's
 offsets. This process reads and writes the rest, which is everything of a small topic, until no
-record is missing that was cleaned meanwhile (:mod:`holdfast.fleet.pipeline.ingest.topic_reader`).
+record is missing that was cleaned meanwhile (:mod:`holdfast.fleet.pipeline.ingest.offsets_topic`).
 For named groups, only the partitions are read in which Kafka stores them.
 """
 
@@ -30,6 +30,7 @@ import pyarrow.parquet as pq
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.columnar import Batches, BatchTask
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     KafkaFeed,
@@ -38,7 +39,6 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     cleaned_text,
     n_offsets,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECORDS, Dump
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, OpenTransaction, described
 from holdfast.fleet.pipeline.steps import Input, Session, Step, run

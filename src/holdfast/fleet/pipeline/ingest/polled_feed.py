@@ -25,7 +25,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import itemgetter
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -35,6 +35,7 @@ from holdfast.cluster.snapshot import EPOCH_RECORDS, EpochMember, Fields, GroupE
 from holdfast.core.kinds import ACTIVE, ROLES, GroupKind, GroupType, kind_of
 from holdfast.errors import SourceError, WireError
 from holdfast.fleet.analysis.times import refused_text
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.described_records import (
     KeyValue,
     commit_record,
@@ -52,8 +53,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     LogPart,
     ends_of_batch,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection
-from holdfast.fleet.pipeline.ingest.share_positions import records_of
+from holdfast.fleet.pipeline.ingest.split import records_of
 from holdfast.fleet.pipeline.ingest.transactions import RECORDS
 from holdfast.fleet.pipeline.steps import InMemoryRows
 from holdfast.fleet.tables.columns.schemas import from_columns
@@ -64,9 +64,8 @@ if TYPE_CHECKING:
     from holdfast.cluster.group_messages import Position
     from holdfast.cluster.groups_now import PolledGroups
     from holdfast.cluster.snapshot import ClusterSnapshot, SeenGroup, SeenMember
-    from holdfast.fleet.pipeline.ingest.offsets_topic import LogEnds
+    from holdfast.fleet.pipeline.ingest.offsets_topic import LogEnds, Span
     from holdfast.fleet.pipeline.ingest.source import Dump
-    from holdfast.fleet.pipeline.ingest.topic_reader import Span
     from holdfast.fleet.tables.reading import Tables
     from holdfast.fleet.tables.storage.paths import StoragePath
 
@@ -302,7 +301,9 @@ _LOG_PARTITION: Final = 0
 
 @dataclass(slots=True, kw_only=True)
 class PolledFeed:
-    """The records that polls of coordinators gave, as a log of one partition.
+    """The records that polls of coordinators gave, as a log of one partition, in memory.
+
+    No record is missing, and none waits for a transaction.
 
     ``next_offset`` is the end of the batches in the tables. ``note`` takes a line about groups that
     are not recorded, when they change.
@@ -340,14 +341,6 @@ class PolledFeed:
         some = {name: self._refused[name] for name in names[:MOST_REFUSED]}
         return {POLLED: True, REFUSED: some, N_REFUSED: len(names)}
 
-    def needs_spark(self, n_offsets: int) -> bool:
-        """Return False: the records are in memory."""
-        return False
-
-    def on_spark(self, span: Span) -> NoReturn:
-        """Never called, because ``needs_spark`` is False."""
-        raise NotImplementedError
-
     def here(self, span: Span, waiting: pa.Table) -> LogPart:
         """Return the records of a span; earlier ones are committed, and are dropped."""
         begin, end = span[_LOG_PARTITION]
@@ -357,10 +350,6 @@ class PolledFeed:
         return LogPart(
             rows=InMemoryRows(rows=rows, cost_rows=rows.num_rows), upto={_LOG_PARTITION: end}
         )
-
-    def reader(self, waiting: pa.Table) -> NoReturn:
-        """Never called: no record of a poll is missing, and none waits for a transaction."""
-        raise NotImplementedError
 
     def snapshot(self) -> ClusterSnapshot:
         """Return topics and offsets, and the positions of share groups by the last poll."""

@@ -37,7 +37,7 @@ from holdfast.fleet.tables.storage.paths import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
 RECORDS: Final = arrow_schema("records")
 DUMP_FILE = "dump.json"
@@ -254,11 +254,6 @@ def _read_transactions(folder: StoragePath, noted: Any) -> tuple[OpenTransaction
 
 def _files(folder: StoragePath, name: str) -> list[StoragePath]:
     return checked_files(folder, [f"{name}/{file.name}" for file in parquet_files(folder / name)])
-
-
-def plain_reader(spark: SparkSession) -> DataFrameReader:
-    """Return a reader that does not treat a path as a pattern, whatever characters it has."""
-    return spark.read.option("__globPaths__", "false")
 
 
 def _check_part(folder: StoragePath, name: str, *, needed: bool) -> None:

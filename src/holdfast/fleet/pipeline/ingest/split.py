@@ -21,16 +21,21 @@ reduces positions at once, so later steps read one row per group and partition i
 commit. Group, topic and partition become one small number; a few array assignments by that number
 find the last row and the run before it, without a sort.
 
-References: KAFKA-19141 (version 4 of a commit).
+Positions of share groups come from their own topic, ``__share_group_state``. The newest snapshot of
+a partition counts, and every update behind it; a group without a start offset has no position. The
+topic is compacted and small (a snapshot now and then, a few hundred updates between two), so a loop
+reads it on the driver.
+
+References: KAFKA-19141 (version 4 of a commit), KIP-932, KIP-1226.
 """
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -38,14 +43,22 @@ import pyarrow.compute as pc
 
 from holdfast.core.model.columns import I64, Mask
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
+from holdfast.core.wire.layouts.share_state import (
+    ShareState,
+    decode_share_state,
+    encode_share_snapshot,
+)
 from holdfast.core.wire.many.columns import Columns, Ids
+from holdfast.errors import WireError
 from holdfast.fleet.columnar import Arrays, Batches, BatchTask, numbered, replaced
 from holdfast.fleet.columnar import ints as ints_of
 from holdfast.fleet.pipeline.ingest.decode import (
     BAD,
+    Selection,
     binary_column,
     constant,
     families,
+    group_names,
     id_text,
     ints,
     key_types,
@@ -56,11 +69,21 @@ from holdfast.fleet.pipeline.ingest.decode import (
     text,
     unread,
 )
-from holdfast.fleet.pipeline.ingest.selection import Selection, group_names
 from holdfast.fleet.pipeline.ingest.source import RECORDS
-from holdfast.fleet.tables.columns.schemas import arrow_schema, filled_batch, filled_table
+from holdfast.fleet.tables.columns.schemas import (
+    arrow_schema,
+    filled_batch,
+    filled_table,
+    holdable_times,
+    to_us,
+)
 from holdfast.fleet.tables.folder.writing import BatchWriter
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
+
+if TYPE_CHECKING:
+    from holdfast.cluster.group_messages import Position
+    from holdfast.cluster.snapshot import ClusterSnapshot, ShareRecord
+
 
 COMMIT_TYPES: Final = (RecordType.LEGACY_OFFSET_COMMIT, RecordType.OFFSET_COMMIT)
 COMMITS: Final[pa.Schema] = arrow_schema("offset_commits")
@@ -90,6 +113,10 @@ SPLIT_ORDER: Final = ("group", "kind", "partition", "offset")
 """How the rows come to the task of their group."""
 
 _REDUCE_ROWS: Final = 250_000
+
+NOT_KNOWN: Final = -1
+ShareKey: TypeAlias = tuple[str, str, int]
+"""Group, topic id and partition."""
 
 
 def split_task(root: str, batch: int, selection: Selection) -> BatchTask:
@@ -323,3 +350,82 @@ def _log_order(rows: pa.Table) -> I64 | None:
         return None
     found: I64 = np.lexsort((log_offset, log_partition))
     return found
+
+
+# Positions of share groups
+
+
+def share_positions(
+    records: pa.Table, topic_names: Mapping[str, str], selection: Selection
+) -> tuple[pa.Table, int]:
+    """Return positions of share groups, as POSITION, and the number of records that do not parse.
+
+    ``records`` of ``__share_group_state`` have each partition in the order of its log. An unknown
+    topic keeps its id as a name. ``delivered`` is the number of processed records behind the
+    offset; -1 if unknown.
+    """
+    found: dict[ShareKey, dict[str, Any]] = {}
+    n_bad = 0
+    times, in_time = ints_of(records, "timestamp").tolist(), holdable_times(records["timestamp"])
+    columns = (records[name].to_pylist() for name in ("key", "value", "partition", "offset"))
+    for at, (key, value, partition, offset) in enumerate(zip(*columns, strict=True)):
+        try:
+            state = decode_share_state(key or b"", value)
+        except WireError:
+            n_bad += 1
+            continue
+        if state.partition < 0 or not in_time[at]:
+            n_bad += 1
+            continue
+        _apply(found, state, times[at], {"log_partition": partition, "log_offset": offset})
+    rows = [
+        {"group": group, "topic": topic_names.get(topic_id, topic_id), "partition": number, **row}
+        for (group, topic_id, number), row in sorted(found.items())
+        if row["offset"] >= 0
+    ]
+    table = pa.Table.from_pylist(rows, schema=POSITION)
+    keep = selection.keep_groups(pa.array([row["group"].encode() for row in rows], pa.binary()))
+    return (table if keep is None else table.filter(pa.array(keep))), n_bad
+
+
+def records_of(starts: Sequence[Position], snapshot: ClusterSnapshot) -> list[ShareRecord]:
+    """Return positions that coordinators answered, as records of ``__share_group_state``."""
+    ids = {topic: topic_id for topic_id, topic, _ in snapshot.topics}
+    ends = {(topic, partition): end for topic, partition, _, end in snapshot.offsets}
+    at_us = to_us(snapshot.taken_at) or 0
+    found: list[ShareRecord] = []
+    for offset, one in enumerate(starts):
+        end = ends.get((one.topic, one.partition), -1)
+        is_known = end >= 0 and one.share_lag is not None and one.share_lag >= 0
+        state = ShareState(
+            group=one.group,
+            topic_id=ids.get(one.topic, ""),
+            partition=one.partition,
+            is_update=False,
+            start_offset=one.offset,
+            n_delivered=max(end - one.offset - (one.share_lag or 0), 0) if is_known else NOT_KNOWN,
+        )
+        if state.topic_id:  # a topic that was deleted meanwhile has no position
+            found.append((0, offset, at_us, *encode_share_snapshot(state)))
+    return found
+
+
+def _apply(
+    found: dict[ShareKey, dict[str, Any]], state: ShareState, at_us: int, log: Mapping[str, int]
+) -> None:
+    """Apply a record: a position dates from the first record in a row that names its offset."""
+    tp_key = (state.group, state.topic_id, state.partition)
+    before = found.get(tp_key)
+    start, since = state.start_offset, at_us
+    if start is None:
+        if not state.is_update:
+            found.pop(tp_key, None)
+        return
+    if before is not None:
+        if state.is_update and start == NOT_KNOWN:
+            start = before["offset"]
+        if start == before["offset"]:
+            since = before["since"]
+    times = {"commit_timestamp": at_us, "since": since}
+    said = {"offset": start, "delivered": state.n_delivered, "goes_back": False}
+    found[tp_key] = {**said, **times, **log}

@@ -29,8 +29,7 @@ from holdfast.core.wire.many.columns import Slices
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT, DATA, LogRecords
 from holdfast.errors import SourceError
 from holdfast.fleet.columnar import new_runs
-from holdfast.fleet.pipeline.ingest.decode import binary_column
-from holdfast.fleet.pipeline.ingest.selection import Selection, group_names
+from holdfast.fleet.pipeline.ingest.decode import Selection, binary_column, group_names
 from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US, TIMESTAMP, arrow_schema
 
 RECORDS: Final = arrow_schema("records")

@@ -1,7 +1,7 @@
 """Costs of another policy.
 
-``rows`` reads a history, in which it turns connectors, tasks and resources of workers into
-partitions of kinds; ``trace_builder`` makes a trace of it (``trace`` has its classes).
-It has the policies and the assignors of members, too. ``session`` plays one session in a world, and
-``run`` all groups under all settings.
+``trace`` reads the rows of a group in a history, in which connectors, tasks and resources of
+workers become partitions of kinds; ``trace_builder`` makes a trace of them. ``session`` plays one
+session in a world, with the policies and assignors of members, and ``run`` all groups under all
+settings.
 """

@@ -6,22 +6,22 @@ group that cannot be replayed becomes a row with a note; the other groups are re
 nevertheless.
 
 **Strategy.** One row per group and setting is one step (:mod:`holdfast.fleet.pipeline.steps`),
-without a shuffle. KIP-848 groups are replayed by the model
-of ``simulate``: the session is the broker's, and no rebalance is delayed.
+without a shuffle.
 """
 
 from __future__ import annotations
 
 import pickle
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from types import SimpleNamespace
 from typing import Any, Final
 
 import pyarrow as pa
 
-from holdfast.core.machine.policy import DEFAULTS
+from holdfast.core.assignors.registry import ASSIGNORS
+from holdfast.core.machine.policy import DEFAULTS, POLICIES, find_policy, policy_of_protocol
+from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.model.measure import (
     agreement_of_counts,
     agreement_of_sequences,
@@ -29,97 +29,14 @@ from holdfast.core.model.measure import (
 )
 from holdfast.errors import HoldfastError
 from holdfast.fleet.columnar import BatchTask
-from holdfast.fleet.pipeline.replay.session import QUICK, QUIET_MS, ReplayCost, ReplayedSession
-from holdfast.fleet.pipeline.replay.trace import (
-    SESSION_MS,
-    GroupTrace,
+from holdfast.fleet.pipeline.replay.session import (
+    ReplayCost,
     ReplaySettings,
-    actual_setting,
+    played,
 )
+from holdfast.fleet.pipeline.replay.trace import GroupTrace
 from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Session, Step, by_table, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema
-from holdfast.sim.clock import Costs
-from holdfast.sim.kip848 import Group848, SimulatedConsumer
-
-
-class World848(Group848):
-    """The model of a KIP-848 group, with the additional interface of a replay."""
-
-    def __init__(self, partitions: Mapping[str, int], costs: Costs, seed: int):
-        super().__init__(partitions, costs, seed)
-        self.subscriptions: dict[int, tuple[str, ...]] = {}
-        self.log, self.warnings = self.epochs, list[str]()
-        self.run = self.clock.run
-
-    @property
-    def now_ms(self) -> int:
-        """Current time."""
-        return self.clock.now_ms
-
-    @property
-    def rounds(self) -> int:
-        """Number of targets that the broker has computed."""
-        return self.epoch
-
-    @property
-    def counts(self) -> SimpleNamespace:
-        """When an owner or the target last changed."""
-        return SimpleNamespace(last_round_ms=self.changed_ms)
-
-    def start(self, slot: int, topics: Sequence[str] | None = None) -> SimulatedConsumer:
-        """Start the process of a slot, with the topics that it subscribes to."""
-        return super().start(slot, topics or self.subscriptions.get(slot))
-
-    def stop(self, slot: int, *, returns: bool = True) -> None:
-        """Stop a process cleanly; a KIP-848 broker reassigns its partitions, returning or not."""
-        member = self.members.get(slot)
-        if member is not None:  # between two batches
-            wait_ms = (member.phase_ms - self.now_ms) % member.poll_ms
-            self.clock.at(self.now_ms + wait_ms, self._stop, slot)
-
-    def _stop(self, slot: int) -> None:
-        if slot in self.members:
-            super().stop(slot)
-
-    def crash(self, slot: int) -> None:
-        """End a process at once, without leaving the group."""
-        if slot in self.members:
-            super().crash(slot)
-
-    def subscribe(self, slot: int, topics: Sequence[str]) -> None:
-        """Subscribe a member to other topics."""
-        if slot in self.members:
-            super().subscribe(slot, topics)
-
-
-class ReplayedSession848(ReplayedSession):
-    """One session of a KIP-848 group, by the model of :mod:`holdfast.sim.kip848`."""
-
-    def quick_costs(self) -> Costs:
-        """Return costs of members with instant revocations, with the broker's session."""
-        return replace(QUICK, session_ms=SESSION_MS)
-
-    def new_world(self, seed: int) -> Any:
-        """Return the model of a KIP-848 group."""
-        self.patience_ms = 2 * self.costs.session_ms + 60_000
-        return World848(dict(self.session.partitions), self.costs, seed)
-
-    def known(self, slot: int) -> bool:
-        """Return whether the broker still has the member of a slot."""
-        return slot in self.world.members
-
-    def is_quiescent(self) -> bool:
-        """Return whether nothing more happens before the next event."""
-        quiet_ms = self.world.now_ms - max(self.world.changed_ms, self.begun_ms or 0)
-        return quiet_ms >= QUIET_MS and bool(self.world.settled())
-
-    def generations(self, first: int) -> list[tuple[int, ...]]:
-        """Return identities of the members of each target but the first ``first``."""
-        found = self.world.epochs[first:]
-        return [
-            tuple(sorted(self.trace.identities[s - self.base] for s in slots)) for slots in found
-        ]
-
 
 Pair = tuple[GroupTrace, ReplaySettings]
 """A trace, and the settings to replay it under."""
@@ -187,20 +104,6 @@ def replay_rows(trace: GroupTrace, setting: ReplaySettings, request: Request) ->
     return row | _numbers(done) | agreed | {"note": "; ".join(filter(None, notes)) or None}
 
 
-def played(trace: GroupTrace, setting: ReplaySettings, *, seed: int = 0) -> ReplayCost:
-    """Play a trace under some settings; return generations if they are the actual ones.
-
-    The machines are those of production and of ``simulate``. Nothing is measured while a group
-    starts, nor in the quiet times between rebalance triggers.
-    """
-    total = ReplayCost()
-    for number, session in enumerate(trace.sessions):
-        if session.events:
-            kind = ReplayedSession848 if setting.policy == "kip848" else ReplayedSession
-            kind(trace, session, setting, seed + number).play(total)
-    return total
-
-
 def _numbers(done: ReplayCost) -> dict[str, Any]:
     """Return what was counted, and the seconds in which members were awaited."""
     triggered = max(1, done.n_triggers)
@@ -241,6 +144,30 @@ def _key(setting: ReplaySettings) -> tuple[str | int | bool, ...]:
         return (setting.policy,)
     extra = (setting.delay_ms,) if setting.defers else ()
     return (setting.policy, setting.assignor, *extra)
+
+
+def actual_setting(trace: GroupTrace, default_delay_ms: int) -> tuple[ReplaySettings, str]:
+    """Return the settings of the group itself, and a note if they are a guess."""
+    protocol, note = trace.protocol or "", ""
+    if trace.kip848:
+        return ReplaySettings(policy="kip848", assignor=protocol or "uniform", actual=True), ""
+    if trace.refused:
+        name = "simple" if trace.cooperative else "eager"
+        return ReplaySettings(policy=name, assignor=protocol, actual=True), ""
+    if trace.imitated_by:
+        policy = trace.imitated_by
+        assignor = find_policy(policy).assignors[0]
+        note = f"its leader is replayed as the nearest policy, {policy}"
+    else:
+        row = policy_of_protocol(protocol)
+        if row is None:
+            row = POLICIES["simple" if trace.cooperative else "eager"]
+            note = f"the assignor {protocol!r} is not known here: replayed as the nearest one"
+        policy, assignor = row.name, protocol if protocol in ASSIGNORS else row.assignors[0]
+    made = ReplaySettings(policy=policy, assignor=assignor, actual=True)
+    if made.defers and trace.delay_ms < 0:
+        return replace(made, delay_ms=default_delay_ms), "the delay is a guess"
+    return replace(made, delay_ms=min(trace.delay_ms, INT32_MAX) if made.defers else 0), note
 
 
 def replay_task(request: Request) -> BatchTask:

@@ -1,4 +1,4 @@
-"""One session of a trace in a world of the machines.
+"""One session of a trace in a world of the machines, under the settings of a policy.
 
 **Rules.** An event occurs at its time in the trace, or later if the group was quiescent before it
 in the trace and is not yet so here. Quiet time is cut short. No record has the duration of a
@@ -9,29 +9,37 @@ passed.
 
 **Strategy.** A session wires a world (:meth:`ReplayedSession.new_world`) and applies one event
 after the other; numbers are taken when the group is quiescent and no member is absent for a while.
+KIP-848 groups are replayed by the model of ``simulate``: the session is the broker's, and no
+rebalance is delayed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
 from typing import Any, assert_never
 
-from holdfast.core.machine.policy import find_policy
+from holdfast.core.assignors.registry import for_protocol
+from holdfast.core.machine.leader.assignor_protocol import Assignor
+from holdfast.core.machine.policy import DEFAULTS, Policy, find_policy
+from holdfast.core.machine.supported_protocols import assignors_for
 from holdfast.core.machine.upgrade import Client
 from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RecordType
+from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS
 from holdfast.fleet.pipeline.replay.trace import (
     SESSION_MS,
     EventType,
     GroupTrace,
     RecordedSession,
-    ReplaySettings,
     TraceEvent,
-    supported_assignors,
 )
+from holdfast.sim import BASELINES
 from holdfast.sim.clock import Costs
+from holdfast.sim.kip848 import Group848, SimulatedConsumer
 from holdfast.sim.process import all_quiescent
 from holdfast.sim.world import World, WorldOptions
 
@@ -55,6 +63,46 @@ QUICK = Costs(
 """Costs of members with instant revocations."""
 GROUP_KEY = RecordType.GROUP_METADATA.to_bytes(2, "big")
 """Prefix of the key of a classic group's record."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaySettings:
+    """Settings to replay a trace under.
+
+    Numbers are those of :class:`~holdfast.core.machine.policy.Policy`. ``actual``: they are those
+    of the group itself, as far as the records show.
+    """
+
+    policy: str
+    assignor: str
+    delay_ms: int = 0
+    batch: int = DEFAULTS.batch
+    interval_ms: int = DEFAULTS.interval_ms
+    actual: bool = False
+
+    @property
+    def defers(self) -> bool:
+        """Whether lost partitions are delayed."""
+        return self.policy not in BASELINES and find_policy(self.policy).defers
+
+    @property
+    def paces(self) -> bool:
+        """Whether moves come in batches."""
+        return self.policy not in BASELINES and "batch" in find_policy(self.policy).options
+
+
+def supported_assignors(setting: ReplaySettings) -> tuple[Assignor, ...]:
+    """Return the assignors of members under the settings of a policy, or raise a ConfigError."""
+    row = find_policy(setting.policy)
+    name: str | None = setting.assignor
+    if row.design is None:
+        name = for_protocol(setting.assignor, cooperative=row.cooperative)
+    if name is None:
+        raise ConfigError(f"{setting.assignor} has no cooperative form; use holdfast-simple")
+    options = Policy(
+        delay_ms=setting.delay_ms, batch=setting.batch, interval_ms=setting.interval_ms
+    )
+    return assignors_for(setting.policy, options, (name,))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -260,6 +308,99 @@ class ReplayedSession:
                 found.append(tuple(sorted(identities)))
             number = content["generation"]
         return found
+
+
+class World848(Group848):
+    """The model of a KIP-848 group, with the additional interface of a replay."""
+
+    def __init__(self, partitions: Mapping[str, int], costs: Costs, seed: int):
+        super().__init__(partitions, costs, seed)
+        self.subscriptions: dict[int, tuple[str, ...]] = {}
+        self.log, self.warnings = self.epochs, list[str]()
+        self.run = self.clock.run
+
+    @property
+    def now_ms(self) -> int:
+        """Current time."""
+        return self.clock.now_ms
+
+    @property
+    def rounds(self) -> int:
+        """Number of targets that the broker has computed."""
+        return self.epoch
+
+    @property
+    def counts(self) -> SimpleNamespace:
+        """When an owner or the target last changed."""
+        return SimpleNamespace(last_round_ms=self.changed_ms)
+
+    def start(self, slot: int, topics: Sequence[str] | None = None) -> SimulatedConsumer:
+        """Start the process of a slot, with the topics that it subscribes to."""
+        return super().start(slot, topics or self.subscriptions.get(slot))
+
+    def stop(self, slot: int, *, returns: bool = True) -> None:
+        """Stop a process cleanly; a KIP-848 broker reassigns its partitions, returning or not."""
+        member = self.members.get(slot)
+        if member is not None:  # between two batches
+            wait_ms = (member.phase_ms - self.now_ms) % member.poll_ms
+            self.clock.at(self.now_ms + wait_ms, self._stop, slot)
+
+    def _stop(self, slot: int) -> None:
+        if slot in self.members:
+            super().stop(slot)
+
+    def crash(self, slot: int) -> None:
+        """End a process at once, without leaving the group."""
+        if slot in self.members:
+            super().crash(slot)
+
+    def subscribe(self, slot: int, topics: Sequence[str]) -> None:
+        """Subscribe a member to other topics."""
+        if slot in self.members:
+            super().subscribe(slot, topics)
+
+
+class ReplayedSession848(ReplayedSession):
+    """One session of a KIP-848 group, by the model of :mod:`holdfast.sim.kip848`."""
+
+    def quick_costs(self) -> Costs:
+        """Return costs of members with instant revocations, with the broker's session."""
+        return replace(QUICK, session_ms=SESSION_MS)
+
+    def new_world(self, seed: int) -> Any:
+        """Return the model of a KIP-848 group."""
+        self.patience_ms = 2 * self.costs.session_ms + 60_000
+        return World848(dict(self.session.partitions), self.costs, seed)
+
+    def known(self, slot: int) -> bool:
+        """Return whether the broker still has the member of a slot."""
+        return slot in self.world.members
+
+    def is_quiescent(self) -> bool:
+        """Return whether nothing more happens before the next event."""
+        quiet_ms = self.world.now_ms - max(self.world.changed_ms, self.begun_ms or 0)
+        return quiet_ms >= QUIET_MS and bool(self.world.settled())
+
+    def generations(self, first: int) -> list[tuple[int, ...]]:
+        """Return identities of the members of each target but the first ``first``."""
+        found = self.world.epochs[first:]
+        return [
+            tuple(sorted(self.trace.identities[s - self.base] for s in slots)) for slots in found
+        ]
+
+
+def played(trace: GroupTrace, setting: ReplaySettings, *, seed: int = 0) -> ReplayCost:
+    """Play a trace under some settings; return generations if they are the actual ones.
+
+    The machines are those of production and of ``simulate``. Nothing is measured while a group
+    starts, nor in the quiet times between rebalance triggers.
+    """
+    total = ReplayCost()
+    for number, session in enumerate(trace.sessions):
+        if session.events:
+            kind = ReplayedSession848 if setting.policy == "kip848" else ReplayedSession
+            kind(trace, session, setting, seed + number).play(total)
+    return total
 
 
 def _returns(trace: GroupTrace, session: RecordedSession) -> list[bool]:

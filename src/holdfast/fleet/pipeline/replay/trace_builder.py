@@ -47,21 +47,19 @@ from holdfast.core.model.constants import believed_size
 from holdfast.fleet.analysis.group.client_library import clients_of
 from holdfast.fleet.pipeline.history.movements import RESTART_WINDOW_SECONDS, works_on
 from holdfast.fleet.pipeline.ingest.generations import STABLE
-from holdfast.fleet.pipeline.replay.rows import (
-    GroupRows,
-    RecordedGeneration,
-    RecordedMember,
-    as_kinds,
-    group_rows,
-    workers_of,
-)
 from holdfast.fleet.pipeline.replay.trace import (
     RESTART_MS,
     SESSION_MS,
     EventType,
+    GroupRows,
     GroupTrace,
+    RecordedGeneration,
+    RecordedMember,
     RecordedSession,
     TraceEvent,
+    as_kinds,
+    group_rows,
+    workers_of,
 )
 from holdfast.fleet.tables.reading import Tables
 
@@ -140,7 +138,9 @@ class _TraceBuilder:
         members = [m for row in rows.generations for m in row.members]
         self.static = all(m.group_instance_id for m in members)
         names = sorted({self._name(m) for m in members})
-        self.slot_of = {name: slot for slot, name in enumerate(names)}
+        slot_of = {name: slot for slot, name in enumerate(names)}
+        for member in members:
+            member.slot = slot_of[self._name(member)]
         self.identity = list(range(len(names))) if self.static else [-1] * len(names)
         self.subscribed: dict[int, tuple[str, ...]] = {}
         self.kip848 = rows.generations[-1].group_type == GroupType.CONSUMER
@@ -197,9 +197,8 @@ class _TraceBuilder:
         first = self.rows.generations[run[0]]
         begin_ms = first.time_ms
         for member in first.members:
-            self._identify(member, first.time_ms)
-            self._note_subscription(member)
-        slots = tuple(sorted({self._slot(m) for m in first.members}))
+            self._meet(member, first.time_ms)
+        slots = tuple(sorted({m.slot for m in first.members}))
         partitions = dict(self.partitions)
         events: list[TraceEvent] = []
         generations = []
@@ -213,7 +212,7 @@ class _TraceBuilder:
             if not found and row.cause == "configuration_change":
                 self.n_configured += 1  # same members, and no new partition to assign
             else:
-                generations.append(tuple(sorted(self._identity_of(m) for m in row.members)))
+                generations.append(tuple(sorted(self.identity[m.slot] for m in row.members)))
             now = self._owners(row)
             self.moved += sum(last.get(tp, identity) != identity for tp, identity in now.items())
             last |= now
@@ -233,24 +232,16 @@ class _TraceBuilder:
         """Return the owner's identity of each partition; of two owners the smallest id."""
         found: dict[tuple[str, int], int] = {}
         for member in sorted(row.members, key=lambda m: m.member_id, reverse=True):
-            found |= dict.fromkeys(member.owned, self._identity_of(member))
+            found |= dict.fromkeys(member.owned, self.identity[member.slot])
         return found
 
     def _name(self, member: RecordedMember) -> str:
         return str(member.group_instance_id) if self.static else member.member_id
 
-    def _slot(self, member: RecordedMember) -> int:
-        return self.slot_of[self._name(member)]
-
-    def _identity_of(self, member: RecordedMember) -> int:
-        return self.identity[self._slot(member)]
-
-    def _note_subscription(self, member: RecordedMember) -> None:
-        self.subscribed.setdefault(self._slot(member), member.subscribed_topics)
-
-    def _identify(self, member: RecordedMember, time_ms: int) -> None:
-        """Find the identity of a new member."""
-        slot = self._slot(member)
+    def _meet(self, member: RecordedMember, time_ms: int) -> None:
+        """Note the subscription and the identity of a new member."""
+        slot = member.slot
+        self.subscribed.setdefault(slot, member.subscribed_topics)
         if self.identity[slot] >= 0:
             return
         waiting = self.gone.get((member.client_id, member.client_host), [])
@@ -270,27 +261,20 @@ class _TraceBuilder:
         old, new = self.rows.generations[before], self.rows.generations[after]
         floor_ms = old.time_ms + 1
         at_ms = max(floor_ms, new.time_ms - self.lead_ms)
-        were, are = self._by_name(old), self._by_name(new)
+        were, are = ({(m.member_id, m.slot): m for m in row.members} for row in (old, new))
         found = []
+        again = self.static and new.number == old.number
         for member in [m for name, m in were.items() if name not in are]:
             event_type, when = self._departure(member, before, after)
-            slot = self._slot(member)
+            slot, when = member.slot, max(floor_ms, when)
             key = (member.client_id, member.client_host)
             self.gone.setdefault(key, []).append((new.time_ms, self.identity[slot]))
-            again = self.static and new.number == old.number
-            found.append(
-                TraceEvent(
-                    at_ms=max(floor_ms, when), event_type=event_type, slot=slot, returns=again
-                )
-            )
+            found.append(TraceEvent(at_ms=when, event_type=event_type, slot=slot, returns=again))
         left = {self.identity[h.slot]: h for h in found}
         came = [m for name, m in are.items() if name not in were]
         found += [self._arrival(m, old, new, left) for m in came]
         found += self._changes(were, are, new.counts, at_ms)
         return [replace(h, at_ms=h.at_ms - begin_ms) for h in found]
-
-    def _by_name(self, row: RecordedGeneration) -> dict[tuple[str, int], RecordedMember]:
-        return {(m.member_id, self._slot(m)): m for m in row.members}
 
     def _arrival(
         self,
@@ -300,9 +284,8 @@ class _TraceBuilder:
         left: Mapping[int, TraceEvent],
     ) -> TraceEvent:
         """Return when a member joined; ``left``: identities that left meanwhile, and how."""
-        self._identify(member, new.time_ms)
-        self._note_subscription(member)
-        slot = self._slot(member)
+        self._meet(member, new.time_ms)
+        slot = member.slot
         gone = left.get(self.identity[slot])
         expired = self.static and new.number != old.number
         at_ms = max(old.time_ms + 1, new.time_ms - self.lead_ms)

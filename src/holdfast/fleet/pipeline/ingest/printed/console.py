@@ -1,14 +1,25 @@
 """The output of the console consumer with the formatters of the offsets topic, as records.
 
+Since Kafka 3.9 it is JSON, which ``kafka-dump-log`` shares; before::
+
+    [G,TOPIC,0]::OffsetAndMetadata(offset=5, leaderEpoch=Optional[0], metadata=M, ...)
+    G::GroupMetadata(groupId=G, generation=1, protocolType=Some(consumer), ...)
+    G::NULL
+
 **Rules.** The text has neither partition nor offset: all records get partition 0, and their
 positions are those of the text, which has the records of a group in their order. The time of a
 record is that of its commit, or of its group's state; a record without one has that of the record
 before it.
 
-Since Kafka 3.9 the tools print JSON, which ``kafka-dump-log`` shares: fields have Kafka's names,
-bytes are base64 and ids their 22 characters. A tagged field that is absent has its default.
-Subscriptions and assignments are objects without their version: the lowest version with all of
-their fields is written. A record of a type that the tool does not know has no bytes here.
+In JSON fields have Kafka's names, bytes are base64 and ids their 22 characters. A tagged field that
+is absent has its default. Subscriptions and assignments are objects without their version: the
+lowest version with all of their fields is written. A record of a type that the tool does not know
+has no bytes here.
+
+The old text of a group has neither a time nor assignments, and no history can be made of it: such
+records are counted and omitted. Metadata may contain line ends, so a line that begins no record
+belongs to the one before. Names come from strangers, so an ambiguous text is parsed with the
+longest name of a group.
 
 References: ``OffsetsMessageFormatter`` and ``GroupMetadataMessageFormatter`` of Kafka 2.8 to 4.3.
 """
@@ -20,8 +31,8 @@ import json
 import re
 from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 from holdfast.core.wire.layouts.offsets_records import Record, encode_record, encode_schema
 from holdfast.core.wire.layouts.offsets_schemas import (
@@ -30,17 +41,194 @@ from holdfast.core.wire.layouts.offsets_schemas import (
     RECORD_SCHEMAS,
     Field,
     Kind,
+    RecordType,
     Schema,
     schema_layout,
 )
 from holdfast.core.wire.many.record_batches import DATA, NO_PRODUCER
 from holdfast.errors import SourceError, WireError
+from holdfast.fleet.pipeline.ingest.described_records import CLASSIC_VERSION, KeyValue, encoded
 
+BEGINS: Final = re.compile(r'\s*\{"key":\s*\{')
+"""A line that begins a text of this tool, since Kafka 3.9."""
+BEGINS_OLD: Final = re.compile(
+    r"\[.*,[\w.-]+,\d+\]::(?:NULL$|OffsetAndMetadata\()|.*::GroupMetadata\(groupId=|.*::NULL$"
+)
+"""A line that begins a record before that."""
+_COMMIT: Final = re.compile(
+    r"\[(?P<group>.*),(?P<topic>[\w.-]+),(?P<partition>\d+)\]::"
+    r"(?:NULL|OffsetAndMetadata\(offset=(?P<offset>-?\d+), "
+    r"leaderEpoch=Optional(?:\[(?P<epoch>\d+)\]|\.empty), metadata=(?P<metadata>.*), "
+    r"commitTimestamp=(?P<time>-?\d+), expireTimestamp=(?:None|Some\((?P<expires>-?\d+)\)|null)\))",
+    re.DOTALL,
+)
+_GROUP: Final = re.compile(
+    r"(?P<group>.*)::(?:NULL|GroupMetadata\(groupId=(?P=group), generation=-?\d+, "
+    r"protocolType=(?:None|Some\(.*?\)), currentState=\w+, members=\w*\(.*\)\))",
+    re.DOTALL,
+)
+_NO_TIME: Final = -1
+
+NO_GROUPS: Final = (
+    "what the console consumer printed of groups before Kafka 4 has neither times nor what members "
+    "were given; kafka-dump-log --offsets-decoder prints both"
+)
+_LACKS: Final = (
+    "the text does not show which commits are of aborted or open transactions (all count), nor "
+    "the positions of records in the topic"
+)
+_TIMES: Final = ("commitTimestamp", "currentStateTimestamp", "assignmentTimestamp")
 _EMBEDDED: Final[Mapping[str, Schema]] = {
     "subscription": CONSUMER_SUBSCRIPTION,
     "assignment": CONSUMER_ASSIGNMENT,
 }
 _NUMBERS: Final = frozenset({Kind.INT8, Kind.INT16, Kind.UINT16, Kind.INT32, Kind.INT64})
+_NOISE: Final = re.compile(
+    r"\s*$|Processed a total of \d+ messages|Picked up \w+_OPTIONS|Option --[\w-]+ is deprecated"
+    r"|SLF4J[:(]|WARNING: |OpenJDK |log4j:|The consumer rebalance protocol \(KIP-848\)"
+    r"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\]? .*\b(?:WARN|INFO|ERROR|DEBUG)\b"
+    r"|(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b|\s+at [\w.$/<>]+\(|Caused by: "
+)
+"""Lines that the tools, their JVM and their logging print beside records."""
+
+
+class PrintedRecord(NamedTuple):
+    """A record with the bytes of the topic, as far as the text has them."""
+
+    partition: int
+    offset: int
+    timestamp_ms: int
+    key: bytes | None
+    value: bytes | None
+    producer_id: int = NO_PRODUCER
+    transactional: bool = False
+    marker: int = DATA
+
+
+@dataclass(slots=True)
+class TextNotes:
+    """What a text has beside its records, complete when they were read.
+
+    ``lacks`` has sentences about what it lacks. ``ends`` has the span of the printed offsets of
+    each partition; None if they are not printed. ``n_unknown`` counts records of types that the
+    tool did not know, ``n_groups`` those of groups that are omitted.
+    """
+
+    lacks: list[str] = field(default_factory=list)
+    ends: dict[int, tuple[int, int]] | None = None
+    n_unknown: int = 0
+    n_groups: int = 0
+
+
+def read_console(path: object, lines: Iterable[str], notes: TextNotes) -> Iterator[PrintedRecord]:
+    """Yield the records of a text in JSON; a SourceError names a wrong line."""
+    notes.lacks.append(_LACKS)
+    time_ms = 0
+    for offset, (line, key, value) in enumerate(_objects(path, lines)):
+        time_ms = _time_of(value, time_ms)
+        try:
+            yield PrintedRecord(0, offset, time_ms, *record_of_json(key, value))
+        except UnknownTypeError:
+            notes.n_unknown += 1
+        except ValueError as error:
+            raise wrong_line(path, line, str(error)) from error
+
+
+def _objects(path: object, lines: Iterable[str]) -> Iterator[tuple[int, Any, Any]]:
+    """Yield keys and values with their lines; Kafka 4 prints one object behind the other."""
+    decoder = json.JSONDecoder()
+    for line, text in enumerate(lines, 1):
+        at = _first_of(text, 0)
+        while at < len(text):
+            if not text.startswith("{", at):
+                if is_noise(text[at:]):
+                    break
+                raise wrong_line(path, line, f"{text[at:]!r:.60} is not a record")
+            try:
+                found, at = decoder.raw_decode(text, at)
+                yield line, found["key"], found["value"]
+            except (ValueError, KeyError, TypeError, RecursionError) as error:
+                why = f"{text[at : at + 60]!r} is not a whole record: was the text cut short?"
+                raise wrong_line(path, line, f"{why} ({error})") from error
+            at = _first_of(text, at)
+
+
+def _first_of(text: str, at: int) -> int:
+    while at < len(text) and text[at].isspace():
+        at += 1
+    return at
+
+
+def _time_of(value: Any, before_ms: int) -> int:
+    data = value.get("data") if isinstance(value, dict) else None
+    if isinstance(data, dict):
+        for name in _TIMES:
+            if isinstance(data.get(name), int) and data[name] >= 0:
+                return int(data[name])
+    return before_ms
+
+
+def read_old_console(
+    path: object, lines: Iterable[str], notes: TextNotes
+) -> Iterator[PrintedRecord]:
+    """Yield the commits of a text before JSON; a SourceError names a wrong line."""
+    notes.lacks.append(_LACKS)
+    time_ms = -1
+    for offset, (line, text) in enumerate(_whole(path, lines)):
+        found = _COMMIT.fullmatch(text)
+        if found is None:
+            if not _GROUP.fullmatch(text):
+                why = f"{text!r:.60} is not a whole record: was the text cut short?"
+                raise wrong_line(path, line, why)
+            notes.n_groups += 1
+            continue
+        time_ms = int(found["time"] or time_ms)
+        try:
+            made = _commit(found)
+        except WireError as error:
+            raise wrong_line(path, line, str(error)) from error
+        yield PrintedRecord(0, offset, time_ms, *made)
+
+
+def _whole(path: object, lines: Iterable[str]) -> Iterator[tuple[int, str]]:
+    begun, parts = 0, list[str]()
+    for number, text in enumerate(lines, 1):
+        if BEGINS_OLD.match(text):
+            if parts:
+                yield begun, "".join(parts).rstrip("\r\n")
+            begun, parts = number, [text]
+        elif is_noise(text) and (not parts or _is_whole("".join(parts))):
+            continue
+        elif parts:
+            parts.append(text)
+        else:
+            raise wrong_line(path, number, f"{text.rstrip()!r:.60} is not a record")
+    if parts:
+        yield begun, "".join(parts).rstrip("\r\n")
+
+
+def _is_whole(text: str) -> bool:
+    text = text.rstrip("\r\n")
+    return bool(_COMMIT.fullmatch(text) or _GROUP.fullmatch(text))
+
+
+def _commit(found: re.Match[str]) -> KeyValue:
+    key = {"group": found["group"], "topic": found["topic"], "partition": int(found["partition"])}
+    if found["offset"] is None:
+        return encoded(RecordType.OFFSET_COMMIT, key, None)
+    value: dict[str, Any] = {
+        "offset": int(found["offset"]),
+        "metadata": found["metadata"],
+        "commitTimestamp": int(found["time"]),
+    }
+    if found["expires"] is not None:
+        value["expireTimestamp"] = int(found["expires"])
+        return encoded(RecordType.OFFSET_COMMIT, key, value, 1)
+    value["leaderEpoch"] = -1 if found["epoch"] is None else int(found["epoch"])
+    return encoded(RecordType.OFFSET_COMMIT, key, value, CLASSIC_VERSION)
+
+
+# JSON of a record
 
 
 class UnknownTypeError(Exception):
@@ -126,101 +314,7 @@ def _bytes(name: str, value: Any) -> bytes:
     return encode_schema(schema, _struct(schema, version, value), version)
 
 
-BEGINS: Final = re.compile(r'\s*\{"key":\s*\{')
-"""A line that begins a text of this tool, since Kafka 3.9."""
-
-_TIMES: Final = ("commitTimestamp", "currentStateTimestamp", "assignmentTimestamp")
-
-
-@dataclass(slots=True)
-class PrintedConsole:
-    """Records of a text, in its order; ``n_unknown`` are of types that the tool did not know."""
-
-    path: object
-    lines: Iterable[str]
-    n_unknown: int = 0
-
-    def records(self) -> Iterator[PrintedRecord]:
-        """Yield records, their positions as offsets; a SourceError names a wrong line."""
-        time_ms = 0
-        for offset, (line, key, value) in enumerate(self._objects()):
-            time_ms = _time_of(value, time_ms)
-            try:
-                made = record_of_json(key, value)
-            except UnknownTypeError:
-                self.n_unknown += 1
-                continue
-            except ValueError as error:
-                raise wrong_line(self.path, line, str(error)) from error
-            yield PrintedRecord(
-                line=line,
-                partition=0,
-                offset=offset,
-                timestamp_ms=time_ms,
-                key=made[0],
-                value=made[1],
-            )
-
-    def _objects(self) -> Iterator[tuple[int, Any, Any]]:
-        """Yield keys and values with their lines; Kafka 4 prints one object behind the other."""
-        decoder = json.JSONDecoder()
-        for line, text in enumerate(self.lines, 1):
-            at = _first_of(text, 0)
-            while at < len(text):
-                if not text.startswith("{", at):
-                    if is_noise(text[at:]):
-                        break
-                    raise wrong_line(self.path, line, f"{text[at:]!r:.60} is not a record")
-                try:
-                    found, at = decoder.raw_decode(text, at)
-                    yield line, found["key"], found["value"]
-                except (ValueError, KeyError, TypeError, RecursionError) as error:
-                    raise wrong_line(
-                        self.path,
-                        line,
-                        f"{text[at : at + 60]!r} is not a whole record: was the text cut short? "
-                        f"({error})",
-                    ) from error
-                at = _first_of(text, at)
-
-
-def _first_of(text: str, at: int) -> int:
-    while at < len(text) and text[at].isspace():
-        at += 1
-    return at
-
-
-def _time_of(value: Any, before_ms: int) -> int:
-    data = value.get("data") if isinstance(value, dict) else None
-    if isinstance(data, dict):
-        for name in _TIMES:
-            if isinstance(data.get(name), int) and data[name] >= 0:
-                return int(data[name])
-    return before_ms
-
-
-_NOISE: Final = re.compile(
-    r"\s*$|Processed a total of \d+ messages|Picked up \w+_OPTIONS|Option --[\w-]+ is deprecated"
-    r"|SLF4J[:(]|WARNING: |OpenJDK |log4j:|The consumer rebalance protocol \(KIP-848\)"
-    r"|\[?\d{4}-\d\d-\d\d[T ][\d:.,]+Z?\]? .*\b(?:WARN|INFO|ERROR|DEBUG)\b"
-    r"|(?:[\w$]+\.)+[\w$]*(?:Exception|Error)\b|\s+at [\w.$/<>]+\(|Caused by: "
-)
-"""Lines that the tools, their JVM and their logging print beside records."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PrintedRecord:
-    """A record with the bytes of the topic, as far as the text has them."""
-
-    line: int  # of the text, from 1
-    partition: int
-    offset: int
-    timestamp_ms: int
-    key: bytes | None
-    value: bytes | None
-    producer_id: int = NO_PRODUCER
-    transactional: bool = False
-    marker: int = DATA
+# Lines
 
 
 def is_noise(line: str) -> bool:

@@ -5,7 +5,15 @@ folder of another name gets the lowest free number. Sections of indexes are skip
 number of records: fewer mean that the text was cut short. Raw output of old versions may contain
 line ends, so a line without the begin of a record belongs to the record before it.
 
-References: ``DumpLogSegments`` of Kafka 2.8 to 4.3.
+Records are JSON as of :mod:`~holdfast.fleet.pipeline.ingest.printed.console`, or in old versions::
+
+    key: offset_commit::group=G,partition=TOPIC-0 payload: offset=5,metadata=M
+    key: group_metadata::group=G payload: {"protocolType":..., "assignment":"{MEMBER=[TOPIC-0]}"}
+
+Names come from strangers, so an ambiguous old text is parsed by the size of the key. Missing fields
+have their default: no leader, no client, no subscription, and a timeout of 0, which means unknown.
+
+References: ``DumpLogSegments`` of Kafka 2.8 to 4.3; the formatters of ``GroupMetadataManager``.
 """
 
 from __future__ import annotations
@@ -17,17 +25,26 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any, Final, NoReturn
 
+from holdfast.cluster.snapshot import SeenMember
+from holdfast.core.model.partitions import grouped
+from holdfast.core.wire.layouts.consumer_protocol import AssignmentMessage, encode_assignment
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT, DATA, OTHER
 from holdfast.errors import WireError
+from holdfast.fleet.pipeline.ingest.described_records import (
+    KeyValue,
+    commit_record,
+    deleted_group,
+    generation_record,
+)
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.printed.console import (
     PrintedRecord,
+    TextNotes,
     UnknownTypeError,
     is_noise,
     record_of_json,
     wrong_line,
 )
-from holdfast.fleet.pipeline.ingest.printed.old_console import BETWEEN, DELETED, record_of_log
 
 _SECTION: Final = re.compile(r"Dumping (.+?)\s*$")
 _BATCH: Final = re.compile(
@@ -50,6 +67,20 @@ _MARKERS: Final = {"COMMIT": COMMIT, "ABORT": ABORT}
 BEGINS: Final = re.compile(r"Dumping \S|baseOffset: \d+ lastOffset|\| offset: \d+ .*[sS]ize: ")
 """A line that begins a text of this tool."""
 
+DELETED: Final = "<DELETE>"
+BETWEEN: Final = " payload: "
+_COMMIT_KEY: Final = re.compile(r"offset_commit::group=(.*),partition=([\w.-]+)-(\d+)", re.DOTALL)
+_GROUP_KEY: Final = re.compile(r"group_metadata::group=(.*)", re.DOTALL)
+_LOGGED_COMMIT: Final = re.compile(r"offset=(-?\d+)(?:,metadata=(.*))?", re.DOTALL)
+_MEMBER: Final = re.compile(
+    r"(?P<id>.+?)=(?:\[(?P<own>(?:[\w.-]+-\d+(?:, )?)*)\](?::[0-9A-F]+)?|[0-9A-F]*)(?:,|$)",
+    re.DOTALL,
+)
+_LACKS_OF_OLD: Final = (
+    "the text has no leaders, clients, subscriptions and timeouts of members, and no leader "
+    "epochs and times of commits except those of their records"
+)
+
 
 @dataclass(slots=True)
 class _PrintedBatch:
@@ -60,26 +91,29 @@ class _PrintedBatch:
     control: bool
 
 
-@dataclass(slots=True)
-class PrintedLog:
-    """Records of a text, in its order.
+def read_log(path: object, lines: Iterable[str], notes: TextNotes) -> Iterator[PrintedRecord]:
+    """Yield records, including control records; a SourceError names a wrong line."""
+    log = _PrintedLog(path, lines, notes)
+    notes.ends = log.ends
+    yield from log.records()
+    if log.is_old:
+        notes.lacks.append(_LACKS_OF_OLD)
 
-    ``ends`` has the span of printed offsets of each partition, complete when the records were read;
-    ``n_unknown`` counts records of types that the tool did not know. ``is_old``: the text is of a
-    version before Kafka's JSON.
-    """
+
+@dataclass(slots=True)
+class _PrintedLog:
+    """A text while it is read; ``is_old``: it is of a version before Kafka's JSON."""
 
     path: object
     lines: Iterable[str]
+    notes: TextNotes
     ends: dict[int, tuple[int, int]] = field(default_factory=dict)
-    n_unknown: int = 0
     is_old: bool = False
     _folders: dict[str, int] = field(default_factory=dict)
     _partition: int | None = 0
     _batch: _PrintedBatch | None = None
 
     def records(self) -> Iterator[PrintedRecord]:
-        """Yield records, including control records; a SourceError names a wrong line."""
         for line, text in self._whole():
             if section := _SECTION.match(text):
                 self._end_batch(line)
@@ -173,12 +207,11 @@ class PrintedLog:
         else:
             made = self._content(line, found["rest"], int(size[1]), int(time[1]))
             if made is None:
-                self.n_unknown += 1
+                self.notes.n_unknown += 1
                 return None
             key, value = made
         assert self._partition is not None
         return PrintedRecord(
-            line=line,
             partition=self._partition,
             offset=int(found["offset"]),
             timestamp_ms=int(time[1]),
@@ -219,3 +252,83 @@ def _cut_json(text: str) -> tuple[Any, Any]:
         raise ValueError("the record has a key and no payload: was the text cut short?")
     payload = text[at + len(BETWEEN) :]
     return key, None if payload.strip() == DELETED else json.loads(payload)
+
+
+# Records before JSON
+
+
+def record_of_log(text: str, key_bytes: int, time_ms: int) -> KeyValue:
+    """Return key and value of the text that ``kafka-dump-log`` printed behind ``key: ``.
+
+    A key of ``key_bytes`` was printed. Raises ValueError or WireError if the text is neither kind
+    of record, or a field does not fit.
+    """
+    found = [
+        made for key, payload in _cuts(text) if (made := _of_log(key, payload, time_ms)) is not None
+    ]
+    if not found:
+        raise ValueError(f"{text!r:.80} is not a record of a commit or a group")
+    return next((made for made in found if len(made[0]) == key_bytes), found[0])
+
+
+def _cuts(text: str) -> Iterator[tuple[str, str]]:
+    """Yield every way to cut a text into a key and a payload, the longest key first."""
+    at = text.rfind(BETWEEN)
+    while at >= 0:
+        yield text[:at], text[at + len(BETWEEN) :]
+        at = text.rfind(BETWEEN, 0, at)
+
+
+def _of_log(key: str, payload: str, time_ms: int) -> KeyValue | None:
+    if commit := _COMMIT_KEY.fullmatch(key):
+        group, topic, partition = commit.groups()
+        value = _LOGGED_COMMIT.fullmatch(payload)
+        if value is None and payload != DELETED:
+            return None
+        offset, metadata = (None, "") if value is None else (int(value[1]), value[2] or "")
+        return commit_record(group, topic, int(partition), offset, time_ms, metadata=metadata)
+    if group_key := _GROUP_KEY.fullmatch(key):
+        if payload == DELETED:
+            return deleted_group(group_key[1])
+        try:
+            return _group(group_key[1], json.loads(payload), time_ms)
+        except (ValueError, WireError):
+            return None
+    return None
+
+
+def _group(group: str, printed: dict[str, Any], time_ms: int) -> KeyValue:
+    messages = {name: (b"", given) for name, given in _members(str(printed["assignment"]))}
+    members = [
+        SeenMember(member_id=name, instance_id=None, client_id="", client_host="")
+        for name in messages
+    ]
+    return generation_record(
+        group,
+        int(printed["generationId"]),
+        members,
+        time_ms,
+        protocol=printed.get("protocol"),
+        protocol_type=str(printed["protocolType"] or ""),
+        messages=messages,
+    )
+
+
+def _members(text: str) -> Iterator[tuple[str, bytes]]:
+    """Yield members and their assignments, of ``{ID=[topic-0, topic-1]:DIGITS,ID=[]}``.
+
+    An assignor's addition, and the whole assignment of another protocol than that of consumers, is
+    printed as digits without leading zeros, from which the bytes cannot be recovered.
+    """
+    inside, at = text.removeprefix("{").removesuffix("}"), 0
+    while at < len(inside):
+        found = _MEMBER.match(inside, at)
+        if found is None:
+            raise ValueError(f"{inside[at:]!r:.60} is not a member with its assignment")
+        own, given = found["own"], b""
+        if own is not None:
+            cut = (one.rpartition("-") for one in own.split(", ") if one)
+            pairs = sorted((topic, int(number)) for topic, _, number in cut)
+            given = encode_assignment(AssignmentMessage(version=0, partitions=grouped(pairs)))
+        yield found["id"], given
+        at = found.end()

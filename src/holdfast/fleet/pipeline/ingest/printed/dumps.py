@@ -33,6 +33,7 @@ from holdfast.core.wire.many.ragged import padded
 from holdfast.core.wire.many.record_batches import LogRecords
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import SourceError, WireError
+from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.described_records import (
     KeyValue,
     commit_record,
@@ -41,16 +42,22 @@ from holdfast.fleet.pipeline.ingest.described_records import (
 from holdfast.fleet.pipeline.ingest.dump import make_room, write_log, write_parts
 from holdfast.fleet.pipeline.ingest.envelopes import TextFile
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
-from holdfast.fleet.pipeline.ingest.printed import console, described, dump_log, old_console
-from holdfast.fleet.pipeline.ingest.printed.console import PrintedRecord, is_noise
+from holdfast.fleet.pipeline.ingest.printed import console, described, dump_log
+from holdfast.fleet.pipeline.ingest.printed.console import (
+    NO_GROUPS,
+    PrintedRecord,
+    TextNotes,
+    is_noise,
+)
 from holdfast.fleet.pipeline.ingest.printed.described import DescribedGroups, snapshot_of
-from holdfast.fleet.pipeline.ingest.selection import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.ingest.transactions import OpenTransactions
 from holdfast.fleet.pipeline.ingest.transactions import described as named
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
 
 Note = Callable[[str], None]
+TextReader = Callable[[Path, TextFile, TextNotes], Iterator[PrintedRecord]]
+"""Yields the records of a text, in its order, and notes what it lacks."""
 BATCH_ROWS: Final = 20_000
 _SAMPLE_LINES: Final = 1_000
 _FILE: Final = "part-0.parquet"
@@ -68,27 +75,15 @@ class PrintedKind(StrEnum):
 _BEGINS: Final[Mapping[PrintedKind, re.Pattern[str]]] = {
     PrintedKind.LOG: dump_log.BEGINS,
     PrintedKind.CONSOLE: console.BEGINS,
-    PrintedKind.OLD_CONSOLE: old_console.BEGINS,
+    PrintedKind.OLD_CONSOLE: console.BEGINS_OLD,
     PrintedKind.DESCRIBED: described.HEADING,
 }
-
-_LACKS_OF_CONSOLE: Final = (
-    "the text does not show which commits are of aborted or open transactions (all count), nor "
-    "the positions of records in the topic"
-)
-_LACKS_OF_OLD: Final = (
-    "the text has no leaders, clients, subscriptions and timeouts of members, and no leader "
-    "epochs and times of commits except those of their records"
-)
-_LACKS: Final[Mapping[PrintedKind, str]] = {
-    PrintedKind.LOG: "",
-    PrintedKind.CONSOLE: _LACKS_OF_CONSOLE,
-    PrintedKind.OLD_CONSOLE: _LACKS_OF_CONSOLE,
+_READERS: Final[Mapping[PrintedKind, TextReader]] = {
+    PrintedKind.LOG: dump_log.read_log,
+    PrintedKind.CONSOLE: console.read_console,
+    PrintedKind.OLD_CONSOLE: console.read_old_console,
 }
-_NO_GROUPS: Final = (
-    "what the console consumer printed of groups before Kafka 4 has neither times nor what members "
-    "were given; kafka-dump-log --offsets-decoder prints both"
-)
+
 NO_ENDS: Final = "log ends are not printed, so lags are not known"
 
 
@@ -123,26 +118,17 @@ def write_printed(path: Path, folder: StoragePath | str, note: Note) -> Dump:
         raise SourceError(f"{path} has no records as {PrintedKind.LOG} or the console consumer")
     root = storage_path(folder).absolute()
     make_room(root)
-    lines, lacks = TextFile(path), [_LACKS[kind]]
-    text: dump_log.PrintedLog | console.PrintedConsole | old_console.OldConsole
-    if kind is PrintedKind.LOG:
-        text = dump_log.PrintedLog(path, lines)
-    elif kind is PrintedKind.CONSOLE:
-        text = console.PrintedConsole(path, lines)
-    else:
-        text = old_console.OldConsole(path, lines)
-    rows, transactions = _counted(_tables(text.records()))
+    lines, notes = TextFile(path), TextNotes()
+    rows, transactions = _counted(_tables(_READERS[kind](path, lines, notes)))
     if lines.is_cut:
         raise SourceError(f"{path}: the packed file lacks its end")
-    ends = dict(text.ends) if isinstance(text, dump_log.PrintedLog) else {0: (0, rows.num_rows)}
-    if isinstance(text, dump_log.PrintedLog) and text.is_old:
-        lacks.append(_LACKS_OF_OLD)
-    if isinstance(text, old_console.OldConsole) and text.n_groups:
+    if notes.n_groups:
         if not rows.num_rows:
-            raise SourceError(f"{path}: {_NO_GROUPS}")
-        lacks.append(f"{text.n_groups} records of groups are left out: {_NO_GROUPS}")
-    if text.n_unknown:
-        lacks.append(f"{text.n_unknown} records are of types that the tool did not know")
+            raise SourceError(f"{path}: {NO_GROUPS}")
+        notes.lacks.append(f"{notes.n_groups} records of groups are left out: {NO_GROUPS}")
+    if notes.n_unknown:
+        notes.lacks.append(f"{notes.n_unknown} records are of types that the tool did not know")
+    ends = {0: (0, rows.num_rows)} if notes.ends is None else notes.ends
     taken_at = _newest(rows)
     file_system_of(root / "records").make_folder()
     with file_system_of(root / "records" / _FILE).writable() as sink:
@@ -155,7 +141,7 @@ def write_printed(path: Path, folder: StoragePath | str, note: Note) -> Dump:
     )
     waiting = named(transactions.table(), Selection(all_groups=True))
     write_parts(root, snapshot, [_FILE], open_transactions=waiting)
-    note("; ".join(one for one in (*lacks, NO_ENDS) if one))
+    note("; ".join((*notes.lacks, NO_ENDS)))
     return Dump.open(root)
 
 
@@ -163,8 +149,8 @@ def _tables(records: Iterable[PrintedRecord]) -> pa.Table:
     """Return records of a text, in its order, with the columns that transactions need."""
     rest, parts = iter(records), [_TAKEN.empty_table()]
     while part := list(islice(rest, BATCH_ROWS)):
-        columns = [[getattr(one, name) for one in part] for name in _TAKEN.names]
-        parts.append(_table(columns))
+        columns = zip(zip(*part, strict=True), _TAKEN.types, strict=True)
+        parts.append(pa.Table.from_arrays([pa.array(c, t) for c, t in columns], schema=_TAKEN))
     return pa.concat_tables(parts)
 
 
@@ -173,18 +159,14 @@ _TAKEN: Final = pa.schema(
         ("partition", pa.int32()),
         ("offset", pa.int64()),
         ("timestamp_ms", pa.int64()),
+        ("key", pa.binary()),
+        ("value", pa.binary()),
         ("producer_id", pa.int64()),
         ("transactional", pa.bool_()),
         ("marker", pa.int64()),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
     ]
 )
-
-
-def _table(columns: list[list[object]]) -> pa.Table:
-    arrays = [pa.array(c, f.type) for c, f in zip(columns, _TAKEN, strict=True)]
-    return pa.Table.from_arrays(arrays, schema=_TAKEN)
+"""Columns of :class:`PrintedRecord`."""
 
 
 def _counted(rows: pa.Table) -> tuple[pa.Table, OpenTransactions]:
