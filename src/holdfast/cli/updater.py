@@ -4,10 +4,10 @@
 updater that ends is restarted after :data:`RETRY_S`, and the pages show its error until an updater
 has read the cluster. It ends with the server's process, however that ends.
 
-**Strategy.** The updater is a process of its own, because a process cannot start a JVM again after the
-first one died, and because Spark's driver must not take the interpreter from the pages. A pipe has
-two ends: the updater sends its progress, and reads the end of the server. Batches need no message:
-the pages see a commit in the folder.
+**Strategy.** The updater is a process of its own, because a process cannot start a JVM again after
+the first one died, and because Spark's driver must not take the interpreter from the pages. A pipe
+has two ends: the updater sends its progress, and reads the end of the server. Batches need no
+message: the pages see a commit in the folder.
 """
 
 from __future__ import annotations
