@@ -33,7 +33,7 @@ from holdfast.core.machine.events import (
     Tick,
 )
 from holdfast.core.machine.leader.assignor_protocol import choose_rebalance_protocol
-from holdfast.core.machine.leader.counts import key_of
+from holdfast.core.machine.leader.subscriptions import key_of
 from holdfast.core.machine.member.member_data import MemberOptions
 from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import MemberState

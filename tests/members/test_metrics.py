@@ -147,7 +147,7 @@ def test_what_is_reassigned_is_counted_until_it_is_back():
         workers.play(*names)
         if names == "AB":
             workers.said.pop("C", None)
-        reassigned.append(workers.workers["A"]._session.planner.waits.n_reassigned)
+        reassigned.append(workers.workers["A"]._planner.delays.n_reassigned)
     assert reassigned == [0, 2, 2, 2, 0]
     assert workers.waiting == ()
 

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wait:
-    """The partitions that wait for one departed member, by the leader's last plan.
+class DelayedPartitions:
+    """The partitions whose rebalance is delayed for one departed member, by the leader's last plan.
 
     Parameters
     ----------
@@ -86,7 +86,7 @@ class MemberMetrics:
     missing_topics: tuple[str, ...] = ()
     resource_version: int = -1
     newest_resource_version: int = -1
-    waiting: tuple[Wait, ...] = ()
+    waiting: tuple[DelayedPartitions, ...] = ()
     reassigned_partitions: int = 0
     running_resources: int = 0
     failed_resources: int = 0

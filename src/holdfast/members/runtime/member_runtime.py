@@ -162,8 +162,8 @@ def metrics_of(
         commit_failed_total=counts["commit_failed"],
         records_consumed_total=counts["records"],
         missing_topics=() if runtime is None else runtime.shared.missing,
-        waiting=planner.waits.read() if snapshot.is_leader else (),
-        reassigned_partitions=planner.waits.n_reassigned if snapshot.is_leader else 0,
+        waiting=planner.delays.read() if snapshot.is_leader else (),
+        reassigned_partitions=planner.delays.n_reassigned if snapshot.is_leader else 0,
         rebalance_total=times.rounds.n,
         failed_rebalance_total=times.n_failed,
         rebalance_latency_avg=times.rounds.avg_ms,
@@ -387,6 +387,6 @@ def _checked(
         return checked, None, None
     if isinstance(version, bool) or not isinstance(version, int) or not 0 <= version < 2**63:
         raise ConfigError(f"version: expected a number from 0 to 2^63 - 1, found {version!r}")
-    from holdfast.core.machine.leader.counts import report_of
+    from holdfast.core.machine.leader.subscriptions import report_of
 
     return checked, report_of(version, checked), version

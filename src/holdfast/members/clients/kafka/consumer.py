@@ -36,8 +36,7 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import IllegalStateError, KafkaConfigurationError, SaslAuthenticationFailedError
 from kafka.structs import TopicPartition
 
-from holdfast.cluster.client_configs import check_tokens, kafka_python_tokens
-from holdfast.cluster.login_log import hide_logins
+from holdfast.cluster.client_configs import check_tokens, hide_logins, kafka_python_tokens
 from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients import drop_in
 from holdfast.members.clients.drop_in import STRATEGY, ClassReplacement, is_ours, with_login
