@@ -31,7 +31,7 @@ from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import Counters, MemberMetrics, RebalanceTimes
 from holdfast.members.runtime.coordinator_client import CoordinatorClient, lag_source_of
 from holdfast.members.runtime.leader_planner import LeaderPlanner
-from holdfast.members.runtime.member_status import NOT_JOINED, MemberLog, ready_file
+from holdfast.members.runtime.member_status import NOT_JOINED, MemberLog, ReadyFile
 from holdfast.members.runtime.member_thread import MemberThread, RebalanceHandler
 
 TopicPredicate = Callable[[str], bool]
@@ -61,7 +61,7 @@ class MemberRuntime:
         self.counters = Counters()
         self.log = log = MemberLog(settings) if planner is None else planner.log
         member = make_member(settings, assignors, is_worker=resources is not None)
-        ready = ready_file(settings, log)
+        ready = ReadyFile.of(settings, log)
         self._closers: list[Callable[[], object]] = [connections.close]
         try:
             connections.open()

@@ -101,7 +101,6 @@ class MemberThread:
     ):
         self._member = member
         self._is_orphaned = is_orphaned
-        self._ready = ready
         self._rebalance_handler = rebalance_handler
         self._compute = compute
         self._planned: actions.LedRound | None = None  # in the current rebalance
@@ -114,6 +113,7 @@ class MemberThread:
         self._is_stopped = False
         self._has_ended = False
         self._log: Log = log or logging.getLogger(NAME)
+        self._ready = ready or ReadyFile(None, self._log)
         if log is not None:
             log.identify = lambda: self.snapshot.identity
         self.failure: HoldfastError | None = None
@@ -215,8 +215,7 @@ class MemberThread:
                     self.times.lose(drop)
                     self._rebalance_handler.drop(drop.resources, drop.lost)
                 self.snapshot = _snapshot(self._member)  # before a callback can read it
-                if self._ready is not None:
-                    self._ready.leave(self.snapshot.state)
+                self._ready.leave(self.snapshot.state)
                 for action in answer:
                     self._perform(action)
                 self._show_readiness(event)
@@ -226,15 +225,12 @@ class MemberThread:
             self._log.exception("the member thread failed")
             self.fail(ClientError(f"the member thread failed: {type(error).__name__}: {error}"))
         finally:
-            if self._ready is not None:
-                self._ready.end()
+            self._ready.end()
             self.finished.set()
             self._has_ended = True
             self._finish_work()
 
     def _show_readiness(self, event: events.Event) -> None:
-        if self._ready is None:
-            return
         if self.failure is not None:
             self._ready.end()
             return
