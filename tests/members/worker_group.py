@@ -78,4 +78,4 @@ class WorkerGroup:
 
     @property
     def waiting(self):
-        return self.workers["A"]._planner.waits.read()
+        return self.workers["A"]._planner.delays.read()

@@ -29,9 +29,10 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from holdfast.cluster import aws, credentials, kerberos
+from holdfast.cluster import credentials, kerberos
 from holdfast.cluster.client_configs import ssl_context
 from holdfast.cluster.settings import ConnectionSettings
+from holdfast.cluster.token_sources import AWS_MECHANISM
 from holdfast.errors import ConfigError, RemoteProtocolError, SourceError
 from holdfast.members.config.client_keys import RESETS
 from holdfast.members.config.settings import Settings
@@ -221,7 +222,7 @@ def with_login(
         word.replace("_", "."): one for word, one in options.items() if word.startswith(LOGINS)
     }
     mechanism = options.get("sasl_mechanism")
-    if not given and mechanism != aws.MECHANISM:
+    if not given and mechanism != AWS_MECHANISM:
         return dict(options)
     more = {
         "bootstrap.servers": options.get("bootstrap_servers"),

@@ -26,7 +26,7 @@ from aiokafka.structs import TopicPartition
 from aiokafka.util import get_running_loop
 
 from holdfast.cluster import kerberos
-from holdfast.cluster.login_log import hide_logins
+from holdfast.cluster.client_configs import hide_logins
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import MutableSubscriptions, RunningCallback
 from holdfast.members.clients.aiokafka.config import AiokafkaTokens, settings_of
