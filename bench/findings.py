@@ -16,7 +16,7 @@ from pathlib import Path
 
 from holdfast.fleet.analysis.findings.examination import examine, finding_rows
 from holdfast.fleet.analysis.group.group_history import read_groups
-from holdfast.fleet.analysis.source_times import window_end_ms
+from holdfast.fleet.analysis.times import window_end_ms
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import open_tables
 

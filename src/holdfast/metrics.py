@@ -8,14 +8,20 @@ the names.
 from __future__ import annotations
 
 from holdfast.members.metrics import (
+    DelayedPartitions,
     MemberMetrics,
     Metered,
     PrometheusCollector,
-    Wait,
     prometheus_text,
 )
 
-__all__ = ["MemberMetrics", "PrometheusCollector", "Wait", "metrics_of", "prometheus_text"]
+__all__ = [
+    "DelayedPartitions",
+    "MemberMetrics",
+    "PrometheusCollector",
+    "metrics_of",
+    "prometheus_text",
+]
 
 
 def metrics_of(consumer: Metered) -> MemberMetrics | None:

@@ -120,7 +120,7 @@ def cluster(
         A property is unknown, or the file cannot be read.
     """
     from holdfast.cluster.cluster import LiveCluster  # a dump needs no client
-    from holdfast.cluster.properties import read_properties
+    from holdfast.cluster.settings import read_properties
 
     found = read_properties(Path(command_config)) if command_config else {}
     return LiveCluster(bootstrap=bootstrap, config={**found, **(config or {})})

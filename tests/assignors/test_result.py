@@ -1,16 +1,21 @@
-"""What an assignor returns, and the two ways to call one."""
+"""What an assignor returns, the two ways to call one, and the rounds until nothing is withheld."""
 
 from __future__ import annotations
 
 import json
 import sys
 from types import ModuleType
+from typing import Any
 
+import pytest
+from hypothesis import given
 from tests.assignors.groups import run, snapshot
+from tests.strategies import snapshots
 
 import holdfast
 from holdfast import Group, assign, verify
 from holdfast.core.assignors import registry
+from holdfast.core.assignors.registry import follow
 from holdfast.core.assignors.result import Quality
 
 
@@ -117,3 +122,19 @@ def test_an_assignor_without_a_certificate_is_not_called_optimal() -> None:
     assert not result.quality.optimal
     assert result.quality.needed_moves is None
     assert not verify(result)
+
+
+@given(snapshots())
+@pytest.mark.parametrize("name", ["cooperative-sticky", "constrained-cooperative-sticky"])
+def test_rounds_go_on_until_nothing_is_withheld(name: str, snapshot: dict[str, Any]) -> None:
+    group = Group.from_dict(snapshot)
+    if group.n_sets > 1 and name.startswith("constrained"):
+        return
+    *earlier, last = follow(group, name)
+    assert all(result.withheld for result in earlier)
+    assert last.owner.tolist() == last.target.tolist()
+
+
+@given(snapshots())
+def test_an_eager_assignor_needs_one_round(snapshot: dict[str, Any]) -> None:
+    assert len(follow(Group.from_dict(snapshot), "sticky")) == 1

@@ -17,7 +17,7 @@ from tests.pipeline import fleet
 from tests.pipeline.histories import generation
 
 from holdfast.cluster.cluster import PartitionEnds
-from holdfast.fleet.analysis.source_times import window_end_ms
+from holdfast.fleet.analysis.times import window_end_ms
 from holdfast.fleet.pipeline.batches.watch import Stream, follow
 from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.offsets_topic import LogPart

@@ -44,7 +44,7 @@ from holdfast.fleet.analysis.findings.finding import (
     to_cooperative,
 )
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_group
-from holdfast.fleet.analysis.source_times import Age
+from holdfast.fleet.analysis.times import Age
 from holdfast.fleet.tables.reading import read_tables
 
 pytestmark = TREES

@@ -23,8 +23,7 @@ from werkzeug.test import Client
 from holdfast.cli import updater as module
 from holdfast.cli.commands.serve import own_tables, state_folder
 from holdfast.cli.options import WatchOptions
-from holdfast.cli.updater import Updater, UpdaterMessage
-from holdfast.cli.watch_loop import WatchTask
+from holdfast.cli.updater import Updater, UpdaterMessage, WatchTask
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError, SourceError
 from holdfast.fleet.report.serving.application import ServedPages
@@ -169,8 +168,8 @@ def test_why_spark_cannot_start_is_reported(what: str, trouble: str) -> None:
 OWNER = """
 import sys, time
 from pathlib import Path
-from holdfast.cli import updater, watch_loop
-task = watch_loop.WatchTask(bootstrap="127.0.0.1:1", output=Path("tables"))
+from holdfast.cli import updater
+task = updater.WatchTask(bootstrap="127.0.0.1:1", output=Path("tables"))
 program = '''
 import sys, time
 from holdfast.cli import updater

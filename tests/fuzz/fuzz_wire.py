@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.wire import java_vectors
-from tests.wire.test_incremental import ASSIGNMENTS, SUBSCRIPTIONS
+from tests.wire.test_other_protocols import ASSIGNMENTS, SUBSCRIPTIONS
 
 FOLDER = Path(__file__).parent
 MAX_SAVED_BYTES = 60_000

@@ -160,4 +160,9 @@ def test_lag_sticky_rests_under_a_design_while_lags_vary(design) -> None:
 def test_the_lags_of_a_member_on_kafka_python_begin_where_its_group_begins(word, expected) -> None:
     options = {**KafkaConsumer.DEFAULT_CONFIG, "auto_offset_reset": word, "group_id": "g"}
     options["bootstrap_servers"] = "127.0.0.1:1"
-    assert settings_of(options, {}, strategies=["lag"])["auto.offset.reset"] == expected
+    assert (
+        settings_of({**options, "partition_assignment_strategy": ["lag"]}, {}, written=())[
+            "auto.offset.reset"
+        ]
+        == expected
+    )

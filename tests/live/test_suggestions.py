@@ -27,7 +27,7 @@ from holdfast.core.command_lines import FOLDER, SERVERS, GivenSource
 from holdfast.core.kinds import CLASSIC, KINDS, GroupKind
 from holdfast.fleet.analysis.findings.finding import RULES, Finding, to_cooperative
 from holdfast.fleet.analysis.group.group_history import read_group
-from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age, window_end_ms
+from holdfast.fleet.analysis.times import NOT_UPDATED, Age, window_end_ms
 from holdfast.fleet.tables.reading import read_tables
 
 pytestmark = pytest.mark.broker

@@ -113,8 +113,7 @@ def test_one_rolling_bounce_changes_the_design_of_a_group_and_another_one_change
             desks[place] = Desk(broker, group, counts, holdfast_policy=policy).start()
             until(lambda: shared(desks, counts), f"three workers share, {place} runs {policy}")
         chosen = {
-            desk.worker._session.membership.member_thread._member.data.protocol_name
-            for desk in desks
+            desk.worker._membership.member_thread._member.data.protocol_name for desk in desks
         }
         assert chosen == {protocol}
     close_all(desks)

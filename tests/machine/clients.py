@@ -5,12 +5,12 @@ from __future__ import annotations
 from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.coordinator.coordinator import Coordinator
-from holdfast.core.machine.coordinator.group_messages import (
-    Answer,
+from holdfast.core.machine.coordinator.group import (
     Append,
     CoordinatorOptions,
     Received,
     SendCommit,
+    SendResponse,
 )
 from holdfast.core.machine.events import (
     CommitAnswered,
@@ -49,7 +49,7 @@ class Group:
                 self.records.append(out)
                 self.group.replay(out.key, out.value)
             else:
-                assert isinstance(out, Answer)
+                assert isinstance(out, SendResponse)
                 self.answers.setdefault(out.client, []).append(out.response)
                 fresh += [out.response] if out.client == client else []
         return fresh

@@ -9,8 +9,8 @@ from typing import Any
 from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.assignor_protocol import Assignor, MemberView
-from holdfast.core.machine.leader.ring import LeftOut, RoundState, identity_of, shards
-from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.leader.ring import LeftOut, RoundState, shards
+from holdfast.core.machine.leader.subscriptions import SubscribedMember, identity_of
 from holdfast.core.model.partitions import TopicPartitions
 from holdfast.core.wire.layouts.container import MemberSubscription, encode_member_subscription
 from holdfast.core.wire.layouts.state_shard import MemberEntry

@@ -18,7 +18,7 @@ from tests.machine.clients import (
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.coordinator.coordinator import Coordinator
-from holdfast.core.machine.coordinator.group_messages import (
+from holdfast.core.machine.coordinator.group import (
     Durable,
     commit_record,
     group_record,

@@ -12,8 +12,12 @@ from tests.sim.hand_played import HandPlayedGroup
 from tests.suites import further
 
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.core.machine.leader.ring import identities_of, identity_of
-from holdfast.core.machine.leader.subscriptions import digest_of, with_locations
+from holdfast.core.machine.leader.subscriptions import (
+    digest_of,
+    identities_of,
+    identity_of,
+    with_locations,
+)
 from holdfast.core.machine.leader.successors import START_MS
 from holdfast.core.wire.layouts.container import LOCATION_BYTES
 from holdfast.core.wire.layouts.record_size import MESSAGE_MAX_BYTES, estimate_group_bytes

@@ -13,7 +13,7 @@ from tests.sim.hand_played import HandPlayedGroup
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.assignor_protocol import LeaderRound, MemberView
-from holdfast.core.machine.leader.delayed_rebalance import owed
+from holdfast.core.machine.leader.departed_members import owed
 from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor, EagerAssignor
 from holdfast.core.machine.leader.leader import plan_round
 from holdfast.core.machine.leader.ring import LeftOut

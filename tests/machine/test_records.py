@@ -12,7 +12,7 @@ from tests.machine.player import T0, T1, Player
 from tests.proof import copies
 
 import holdfast.core.machine.coordinator
-from holdfast.core.machine.coordinator import coordinator, group_data, rounds
+from holdfast.core.machine.coordinator import coordinator, group, rebalance
 from holdfast.core.machine.events import RejoinRequested
 from holdfast.core.machine.member.holdings import Holdings, Limit, Revocation, RevocationStep
 from holdfast.core.machine.shared_values import Identity
@@ -60,11 +60,11 @@ def test_a_group_enters_no_state_past_its_table(state, to):
     data = Group().group.data
     data.state = state
     if (state, to) in ROWS:
-        group_data.go(data, to)
+        group.go(data, to)
         assert data.state is to
     else:
         with pytest.raises(AssertionError):
-            group_data.go(data, to)
+            group.go(data, to)
         assert data.state is state
 
 
@@ -80,7 +80,7 @@ def test_a_groups_state_is_set_in_one_place():
                     and node.attr == "state"
                     and isinstance(node.ctx, ast.Store)
                 ]
-    assert sorted(places) == [("group_data", "go")]
+    assert sorted(places) == [("group", "go")]
 
 
 def test_a_coordinator_takes_every_row_of_its_table(monkeypatch):
@@ -88,9 +88,9 @@ def test_a_coordinator_takes_every_row_of_its_table(monkeypatch):
 
     def go(data, to):
         taken.add((data.state, to))
-        group_data.go(data, to)
+        group.go(data, to)
 
-    monkeypatch.setattr(rounds, "go", go)
+    monkeypatch.setattr(rebalance, "go", go)
     monkeypatch.setattr(coordinator, "go", go)
     g = Group()
     (a,) = g.stable("a")

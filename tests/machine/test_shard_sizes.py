@@ -18,8 +18,13 @@ from tests.suites import further, long
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.assignor_protocol import Assignor, LeaderRound, MemberView
 from holdfast.core.machine.leader.designs import CooperativeAssignor, DesignAssignor
-from holdfast.core.machine.leader.ring import LeftOut, RoundState, identity_of, shards
-from holdfast.core.machine.leader.subscriptions import digest_of, subscribed_members, with_locations
+from holdfast.core.machine.leader.ring import LeftOut, RoundState, shards
+from holdfast.core.machine.leader.subscriptions import (
+    digest_of,
+    identity_of,
+    subscribed_members,
+    with_locations,
+)
 from holdfast.core.machine.leader.successors import most_recent_changes, most_times
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.columns import I64

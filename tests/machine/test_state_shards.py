@@ -18,15 +18,14 @@ from holdfast.core.machine.leader.assignor_protocol import LeaderRound
 from holdfast.core.machine.leader.delayed_rebalance import find_losses
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.core.machine.leader.leader import group_of, plan_round
-from holdfast.core.machine.leader.ring import (
-    LeftOut,
-    RoundState,
+from holdfast.core.machine.leader.ring import LeftOut, RoundState, shards
+from holdfast.core.machine.leader.state_reconstruction import LeaderState, reconstruct
+from holdfast.core.machine.leader.subscriptions import (
+    SubscribedMember,
+    digest_of,
     hash_of_topic,
     identity_of,
-    shards,
 )
-from holdfast.core.machine.leader.state_reconstruction import LeaderState, reconstruct
-from holdfast.core.machine.leader.subscriptions import SubscribedMember, digest_of
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import TopicPartitions, resources_of

@@ -55,9 +55,7 @@ def of_kafka_python(config: Mapping[str, Any]) -> Settings:
     spelled = keywords(config)
     ours = {word: spelled.pop(word) for word in list(spelled) if word.startswith("holdfast")}
     whole = {**kafka.KafkaConsumer.DEFAULT_CONFIG, **spelled}
-    is_given = "partition_assignment_strategy" in spelled
-    strategies = None if ours and not is_given else whole["partition_assignment_strategy"]
-    return of_kafka.settings_of(whole, ours, strategies=strategies)
+    return of_kafka.settings_of(whole, ours, written=spelled)
 
 
 CLIENTS = {

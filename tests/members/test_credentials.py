@@ -9,7 +9,7 @@ import trustme
 from tests.live.security import pkcs8
 
 from holdfast.cluster import client_configs, credentials
-from holdfast.cluster.properties import oddities, read_properties
+from holdfast.cluster.settings import oddities, read_properties
 from holdfast.errors import ConfigError
 from holdfast.members.config.settings import Settings, librdkafka_fetch
 

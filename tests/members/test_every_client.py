@@ -128,7 +128,7 @@ def test_two_sources_in_one_list_are_refused():
     ]
     whole = {**kafka.KafkaConsumer.DEFAULT_CONFIG, "bootstrap_servers": "x:1", "group_id": "g"}
     with pytest.raises(Exception, match="several lag sources"):
-        of_kafka.settings_of(whole, {}, strategies=both)
+        of_kafka.settings_of({**whole, "partition_assignment_strategy": both}, {}, written=())
 
 
 def test_a_worker_takes_loads_from_its_source():

@@ -30,7 +30,7 @@ from holdfast.members.clients.aiokafka import assignors as aiokafka_assignors
 from holdfast.members.clients.kafka import assignors as kafka_assignors
 from holdfast.members.config.own_assignors import resolve
 from holdfast.members.config.policy import assignors_of
-from holdfast.members.runtime.leader_planner import LeaderPlanner, RoundWarnings
+from holdfast.members.runtime.leader_planner import LeaderPlanner, LeaderWarnings
 from holdfast.members.runtime.member_status import MemberLog
 
 
@@ -230,7 +230,7 @@ def test_ten_thousand_names_and_a_long_one_do_not_fill_the_log(caplog):
     told = of_ours(caplog)
     assert len(told) == 11
     assert "1991 more topics" in told[-1]
-    long_one = RoundWarnings(settings(), MemberLog(settings()))
+    long_one = LeaderWarnings(settings(), MemberLog(settings()))
     long_one.left_out({names[0]: 29}, asking("simple", ("z", names[:1], ())).members, "a")
     assert len(of_ours(caplog)[-1]) < 600
 

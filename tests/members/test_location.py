@@ -10,7 +10,7 @@ from tests.members.configured import settings_of
 
 from holdfast.core.machine.leader.subscriptions import shared_locations
 from holdfast.members.config.policy import location_of, supervisor_names
-from holdfast.members.runtime.leader_planner import RoundWarnings
+from holdfast.members.runtime.leader_planner import LeaderWarnings
 from holdfast.members.runtime.member_status import MemberLog
 
 NOWHERE = Path("/nowhere/cgroup")
@@ -82,7 +82,7 @@ def test_members_that_say_one_location_are_named_and_static_ones_need_none():
 def test_a_leader_warns_once_and_names_the_key_as_the_program_writes_it(caplog):
     words = {"holdfast.location": "holdfast_location", "client.id": "client_id"}
     settings = replace(settings_of(), user_names=words)
-    warns = RoundWarnings(settings, MemberLog(settings))
+    warns = LeaderWarnings(settings, MemberLog(settings))
     with caplog.at_level(logging.WARNING, "holdfast.member"):
         warns.shared_locations([located("a", b"1234"), located("b", b"5678")])
         assert not caplog.records

@@ -11,9 +11,8 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka.protocol.parser import KafkaProtocol
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateResponse
 
-from holdfast.cluster.client_configs import kafka_python_connection
+from holdfast.cluster.client_configs import LOGGERS, hide_logins, kafka_python_connection
 from holdfast.cluster.cluster import client_settings
-from holdfast.cluster.login_log import LOGGERS, hide_logins
 from holdfast.fleet.pipeline import session
 
 SECRETS = ["plain", 'it\'s "quoted"', "back\\slash", "ümlaut\n", "'", '"']

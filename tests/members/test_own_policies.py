@@ -16,6 +16,7 @@ from tests.members.test_every_client import POLICY, every_client, offered
 import holdfast
 from holdfast import Consumer, Worker
 from holdfast.core.machine.leader import imbalance as resolvers
+from holdfast.core.machine.policy import TOLERANCE_MS
 from holdfast.errors import ConfigError, PlanError
 from holdfast.members.config.own_assignors import resolve_policy
 
@@ -24,7 +25,7 @@ def patient(imbalance):
     """Hold back what new members would gain, for 20 s."""
     found = resolvers.deferred(imbalance)
     left_ms = 20_000 - imbalance.age_ms[imbalance.moves(found.waits_ms).taker]
-    held = left_ms > imbalance.policy.tolerance_ms
+    held = left_ms > TOLERANCE_MS
     pause_ms = int(left_ms[held].min()) if held.any() else 0
     return replace(found, may_move=~held, pause_ms=pause_ms)
 

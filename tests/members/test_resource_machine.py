@@ -9,21 +9,20 @@ from hypothesis import strategies as st
 from holdfast.core.wire.layouts.container import MOST_FAILED, FailedPartitions
 from holdfast.members.resources.attempts import (
     COLLECT_MS,
+    REBALANCE_MS,
     REPORTED_AFTER,
-    ROUND_MS,
-    Begin,
+    Effect,
+    EffectKind,
     Failures,
-    LogLine,
-    Overdue,
+    Resource,
     ResourceStatus,
-    RevocationEnded,
-    Stop,
 )
 from holdfast.members.resources.machine import ResourceMachine
 
-A, B, C = (("job", n) for n in range(3))
+A, B, C = (Resource("job", n) for n in range(3))
 STOP_MS, BACKOFF_MS, MOST_MS = 5_000, 1_000, 60_000
 BROKEN = OSError("no disk")
+STOPS = (EffectKind.STOP, EffectKind.STOP_LOST)
 
 
 class Play:
@@ -40,7 +39,7 @@ class Play:
         """Keep the effects; returns those that are new."""
         found = [*effects, *self.machine.tick(self.now_ms)]
         for effect in found:
-            if isinstance(effect, Begin):
+            if effect.kind is EffectKind.BEGIN:
                 self.begun |= {attempt.resource: attempt for attempt in effect.attempts}
         self.seen += found
         return found
@@ -75,7 +74,7 @@ class Play:
 
 
 def kinds(effects):
-    return [type(effect).__name__ for effect in effects]
+    return [effect.kind for effect in effects]
 
 
 def test_delays_grow_to_their_bound_and_are_not_alike():
@@ -101,7 +100,7 @@ def test_what_failed_together_is_not_tried_together():
         due_ms = []
         for who, number in others:
             failures = Failures(BACKOFF_MS, MOST_MS, who)
-            due_ms.append(failures.note(("job", number), BROKEN, 0, 0).retry_ms)
+            due_ms.append(failures.record(Resource("job", number), BROKEN, 0, 0).retry_ms)
         assert max(due_ms) - min(due_ms) > 0.3 * BACKOFF_MS
         assert len(set(due_ms)) > 30
 
@@ -128,7 +127,7 @@ def test_an_attempt_waits_for_an_earlier_one_in_this_process():
     assert play.do("assigned", (A,)) == []  # it came back
     assert (play.status(A), play.machine.overdue) == ("STARTING", (A,))
     ended, begin = play.do("ended", first, None)
-    assert isinstance(ended, LogLine)
+    assert ended.kind is EffectKind.ENDED
     assert begin.attempts == (play.begun[A],)
     assert play.status(A) == "RUNNING"
 
@@ -145,7 +144,7 @@ def test_an_attempt_that_is_overdue_takes_nothing_from_the_next_one():
     play.do("ended", first, None)
     assert play.status(A) == "RUNNING"
     play.do("revoked", (A,), 4)
-    assert play.do("ended", play.begun[A], None) == [RevocationEnded(4)]
+    assert play.do("ended", play.begun[A], None) == [Effect(kind=EffectKind.REVOKED, token=4)]
 
 
 def test_a_bound_of_attempts_is_kept():
@@ -169,7 +168,10 @@ def test_a_revocation_behind_the_end_waits_for_the_same_work_and_no_longer():
     play.wait(STOP_MS // 2)
     assert play.do("revoked", (A, B), 1) == []  # told already
     play.do("ended", play.begun.pop(A), None)
-    assert play.wait(STOP_MS // 2) == [Overdue((play.begun[B],)), RevocationEnded(1)]
+    assert play.wait(STOP_MS // 2) == [
+        Effect(kind=EffectKind.OVERDUE, attempts=(play.begun[B],)),
+        Effect(kind=EffectKind.REVOKED, token=1),
+    ]
 
 
 def test_a_listener_ends_its_resources_in_one_call_and_has_time_for_each():
@@ -199,7 +201,7 @@ def test_a_worker_that_ends_waits_once_for_all_that_a_listener_still_begins(n_st
 
 
 def asked(effects):
-    return kinds(effects).count("RequestRound")
+    return kinds(effects).count(EffectKind.REQUEST_REBALANCE)
 
 
 def test_a_group_hears_of_what_fails_again_and_again():
@@ -227,7 +229,7 @@ def test_a_round_that_comes_anyway_is_enough():
     play.until_begun(A)
     play.fail(A)
     assert play.machine.report(play.now_ms) != ()  # written into a subscription
-    assert asked(play.wait(2 * ROUND_MS)) == 0
+    assert asked(play.wait(2 * REBALANCE_MS)) == 0
 
 
 def test_a_group_hears_that_work_runs_again_and_not_at_once():
@@ -244,13 +246,13 @@ def test_a_group_hears_that_work_runs_again_and_not_at_once():
 
 def test_many_failures_ask_for_few_rounds():
     play = Play()
-    every = [("job", n) for n in range(300)]
+    every = [Resource("job", n) for n in range(300)]
     play.do("assigned", every)
     for _ in range(4):
         for resource in every:
             if resource in play.begun:
                 play.fail(resource)
-        asks = asked(play.wait(ROUND_MS))
+        asks = asked(play.wait(REBALANCE_MS))
         assert asks <= 1
         if asks:
             play.machine.report(play.now_ms)
@@ -260,7 +262,7 @@ def test_many_failures_ask_for_few_rounds():
 
 def test_failures_one_after_the_other_ask_for_a_round_now_and_then():
     play = Play()
-    every = [("job", n) for n in range(30)]
+    every = [Resource("job", n) for n in range(30)]
     play.do("assigned", every)
     began_ms, asks = play.now_ms, 0
     for resource in every:
@@ -270,7 +272,7 @@ def test_failures_one_after_the_other_ask_for_a_round_now_and_then():
         if asked(play.seen) > asks:
             asks = asked(play.seen)
             play.machine.report(play.now_ms)  # the round has begun
-    assert 2 < asks <= 1 + (play.now_ms - began_ms) / ROUND_MS < 12
+    assert 2 < asks <= 1 + (play.now_ms - began_ms) / REBALANCE_MS < 12
 
 
 def test_what_another_worker_has_is_forgotten_later():
@@ -294,14 +296,14 @@ def test_what_comes_back_before_its_time_waits_for_it():
     assert play.do("assigned", (A,)) == []
     assert play.status(A) == "FAILED"
     assert 0.7 * BACKOFF_MS < play.until_begun(A) < 1.3 * BACKOFF_MS
-    assert play.begun[A].is_again
+    assert play.begun[A].is_retry
 
 
 def test_a_text_is_cut_and_a_report_has_no_text():
     failures = Failures(BACKOFF_MS, MOST_MS)
     for n in range(2):
-        failures.note(A, ValueError("secret" * 1000), n, n)
-    failures.note(B, KeyError(), 0, 0)
+        failures.record(A, ValueError("secret" * 1000), n, n)
+    failures.record(B, KeyError(), 0, 0)
     assert len(failures.by_resource[A].text) == 500
     assert failures.report(0, ()) == (FailedPartitions("job", "ValueError", (0,)),)
 
@@ -315,11 +317,11 @@ def test_whatever_happens_every_revocation_is_done_and_no_resource_has_two_attem
 
     def follow():
         for effect in play.seen:
-            if isinstance(effect, Begin):
+            if effect.kind is EffectKind.BEGIN:
                 for attempt in effect.attempts:
                     assert attempt.resource not in alive, "two attempts"
                     alive[attempt.resource] = attempt
-        play.seen = [e for e in play.seen if not isinstance(e, Begin)]
+        play.seen = [e for e in play.seen if e.kind is not EffectKind.BEGIN]
         for resource, state in play.machine.states(play.now_ms).items():
             if state.status is ResourceStatus.RUNNING:
                 assert resource in alive
@@ -351,8 +353,8 @@ def test_whatever_happens_every_revocation_is_done_and_no_resource_has_two_attem
     play.do("stop_all")
     play.wait(STOP_MS + 1)
     follow()
-    done = [e.token for e in play.seen if isinstance(e, RevocationEnded)]
+    done = [e.token for e in play.seen if e.kind is EffectKind.REVOKED]
     assert sorted(done) == list(range(tokens))
     assert play.machine.is_idle
-    stops = [a for e in play.seen if isinstance(e, Stop) for a in e.attempts]
+    stops = [a for e in play.seen if e.kind in STOPS for a in e.attempts]
     assert len(stops) == len(set(stops)), "told twice"

@@ -27,28 +27,28 @@ QUICK = {
 
 
 class Bench:
-    """The session of a worker, whose member is played."""
+    """The supervisor of a worker, whose member is played."""
 
     def __init__(self, run=None, listener=None, **more):
         worker = Worker({**NEEDED, **QUICK, **more}, {"a": 1}, listener, run=run)
-        self.session = worker._session
-        self.supervisor = self.session.supervisor
-        self.rounds = []
-        self.supervisor.request_round = self.rounds.append
+        self.supervisor = worker._supervisor
+        self.rebalances = []
+        self.supervisor.request_rebalance = self.rebalances.append
 
     def close(self):
-        self.supervisor.close(10)
+        self.supervisor.close_by = time.monotonic() + 10
+        self.supervisor.end()
 
     def begin(self, *resources):
         """The member owns these; the call is done at once, whatever the work does."""
         said = []
-        self.session.call(ASSIGNED, resources or (A,), said.append)
+        self.supervisor.call(ASSIGNED, resources or (A,), said.append)
         assert said == [None]
 
     def end(self, *resources, call=REVOKED):
         """The member waits for the end; a flag that is set when it may go on."""
         done = threading.Event()
-        self.session.call(call, resources or (A,), lambda error: done.set())
+        self.supervisor.call(call, resources or (A,), lambda error: done.set())
         return done
 
     def status(self, resource=A):
@@ -102,7 +102,7 @@ def test_a_loss_is_seen_by_the_work(recorder, form):
     with closing(Bench(getattr(recorder, form))) as bench:
         bench.begin(A)
         until(lambda: recorder.began, "it has begun")
-        bench.session.drop((A,), (A,))
+        bench.supervisor.drop((A,), (A,))
         assert bench.end(call=LOST).wait(10)
         until(lambda: recorder.ended == [(Resource("a", 0), True)], "it has seen the loss")
     assert bench.supervisor.failure is None
@@ -113,7 +113,7 @@ def test_a_loss_is_seen_before_the_call_that_tells_of_it(recorder, form):
     with closing(Bench(getattr(recorder, form))) as bench:
         bench.begin(A)
         until(lambda: recorder.began, "it has begun")
-        bench.session.drop((A,), (A,))
+        bench.supervisor.drop((A,), (A,))
         until(lambda: recorder.ended == [(Resource("a", 0), True)], "it has seen the loss")
 
 
@@ -194,7 +194,7 @@ def test_a_group_is_asked_for_a_round_when_something_fails_again(form):
     run, _ = failing(form, OSError("no disk"))
     with closing(Bench(run)) as bench:
         bench.begin(A)
-        until(lambda: bench.rounds, "a round is asked for")
+        until(lambda: bench.rebalances, "a round is asked for")
         (said,) = bench.supervisor.report()
         assert said == ("a", "OSError", (0,))
 
@@ -339,7 +339,8 @@ def test_two_thousand_functions_run_in_five_hundred_threads(recorder):
 
 def test_two_thousand_coroutines_run_in_one_thread(recorder):
     before = threading.active_count()
-    with closing(Bench(recorder.run_async)) as bench:
+    patient = {"task.shutdown.graceful.timeout.ms": 30_000}
+    with closing(Bench(recorder.run_async, **patient)) as bench:
         bench.begin(*MANY)
         until(lambda: len(recorder.began) == len(MANY), lambda: f"{len(recorder.began)} have begun")
         assert threading.active_count() <= before + 2
@@ -418,11 +419,11 @@ def test_work_is_inside_of_itself(form):
 def test_a_supervisor_has_nothing_to_commit_or_drain():
     said = []
     with closing(Bench()) as bench:
-        bench.session.mark_pending_revocation((A,), lambda: said.append("drained"))
+        bench.supervisor.mark_pending_revocation((A,), lambda: said.append("drained"))
         commit = actions.Commit(
             token=1, resources=(A,), generation=1, member_id="m", instance_id=None
         )
-        bench.session.commit(commit, said.append)
+        bench.supervisor.commit(commit, said.append)
     assert said == ["drained", 0]
 
 
@@ -490,7 +491,8 @@ def test_callbacks_that_raise_are_reported_and_no_more(desk, caplog):
         bench.begin(A, B)
         assert bench.end(A).wait(10)
         assert bench.end(B, call=LOST).wait(10)
-        until(lambda: not bench.supervisor.overdue(), "both have ended")
+        until(lambda: len([r for r in caplog.records if r.exc_info]) == 2, "both have ended")
+        assert not bench.supervisor.overdue()
         assert bench.supervisor.error is bench.supervisor.failure is None
     told = [r.getMessage() for r in caplog.records if r.exc_info]
     assert told == [f"g: the end of the work on a-{n} raised" for n in range(2)]
@@ -545,7 +547,7 @@ def test_a_loss_without_a_callback_is_told(desk):
     for listener, told in ((Hears(), ""), (None, ""), (desk, "the listener has no on_lost")):
         with closing(Bench(listener=listener)) as bench:
             bench.begin(A)
-            bench.session.drop((A,), (A,))
+            bench.supervisor.drop((A,), (A,))
             until(lambda bench=bench: bench.status() == "RUNNING", "it runs")
             bench.end(call=LOST)
             until(lambda bench=bench: bench.status() is None, "it is lost")
@@ -562,7 +564,7 @@ def test_state_that_was_saved_after_a_loss_is_told(desk, caplog, loss):
 
         def save(resources):
             if loss:
-                bench.session.drop((A, B), (B,))
+                bench.supervisor.drop((A, B), (B,))
                 until(lambda: bench.supervisor.failure, "it is told")
 
         desk.on_revoked = save

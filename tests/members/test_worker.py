@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import threading
+import time
 
 import pytest
 from tests.live.waiting import until
@@ -83,7 +84,7 @@ def test_an_unchanged_assignment_is_not_sent_again():
         )
         for name, own in claims.items()
     }
-    answer = worker._session.planner.compute(round_of("holdfast-deferred", sent, (("k", 2),)))
+    answer = worker._planner.compute(round_of("holdfast-deferred", sent, (("k", 2),)))
     told = {name: decode_member_assignment(data) for name, data in answer.assignments}
     assert answer.failure is None
     assert {name: (v.assigned, v.revoked) for name, v in told.items()} == {
@@ -139,12 +140,11 @@ def test_closing_a_worker_raises_what_nobody_was_told(joined, fails):
             """Begin."""
 
     worker = joined(listener=Listener())
-    session = worker._session
-    session.call(ListenerCall.ASSIGNED, (("a", 0),), lambda _: None)
+    worker._supervisor.call(ListenerCall.ASSIGNED, (("a", 0),), lambda _: None)
     until(lambda: worker.states, "it works")
-    session.call(ListenerCall.LOST, (("a", 0),), lambda _: None)
+    worker._supervisor.call(ListenerCall.LOST, (("a", 0),), lambda _: None)
     until(lambda: not worker.states, "it is lost")
-    session.membership.member_thread.finished.set()
+    worker._membership.member_thread.finished.set()
 
     def use():
         with worker:
@@ -168,19 +168,18 @@ class Exits:
 def test_an_exit_of_the_work_is_the_workers_error(joined, form):
     """It leaves the group, and the application's next call raises it, once."""
     worker = joined(**form)
-    session = worker._session
 
     def begin():
-        session.call(ListenerCall.ASSIGNED, (("a", 0),), lambda _: None)
+        worker._supervisor.call(ListenerCall.ASSIGNED, (("a", 0),), lambda _: None)
         until(lambda: worker._supervisor.error, "the work exits")
 
     begin()
-    until(lambda: session.membership.is_leaving, "it leaves")
+    until(lambda: worker._membership.is_leaving, "it leaves")
     with pytest.raises(SystemExit, match="no more"):
         worker.run()
     assert worker.owned == frozenset()  # once
     begin()
-    session.membership.member_thread.finished.set()
+    worker._membership.member_thread.finished.set()
     with pytest.raises(SystemExit, match="no more"):
         worker.close()
     worker.close()
@@ -215,14 +214,15 @@ def test_a_subscription_says_what_has_failed_again_and_again():
         return {decode_member_subscription(each).failed for each in subscriptions}
 
     assert said() == {()}
-    worker._session.call(ListenerCall.ASSIGNED, (("a", 0), ("a", 1)), lambda _: None)
+    worker._supervisor.call(ListenerCall.ASSIGNED, (("a", 0), ("a", 1)), lambda _: None)
     until(lambda: said() == {(("a", "ZeroDivisionError", (0,)),)}, "the subscription says it")
-    worker._supervisor.close(5)
+    worker._supervisor.close_by = time.monotonic() + 5
+    worker._supervisor.end()
 
 
 def test_the_numbers_and_the_states_of_a_worker():
     worker = Worker(CONFIG, {"a": 2}, run=lambda resource, stop: 1 / resource.number or stop.wait())
-    worker._session.call(ListenerCall.ASSIGNED, (("a", 0), ("a", 1)), lambda _: None)
+    worker._supervisor.call(ListenerCall.ASSIGNED, (("a", 0), ("a", 1)), lambda _: None)
     until(lambda: worker.metrics().failed_resources == 1, "one has failed")
     counted = worker.metrics()
     assert (counted.resource_failures_total, counted.overdue_resources) == (1, 0)
@@ -232,7 +232,8 @@ def test_the_numbers_and_the_states_of_a_worker():
     assert 0 < state.retry_seconds < 1.3
     assert "holdfast_member_failed_resources" in prometheus_text(worker)
     assert "holdfast_member_resource_failures_total" in prometheus_text(worker)
-    worker._supervisor.close(5)
+    worker._supervisor.close_by = time.monotonic() + 5
+    worker._supervisor.end()
 
 
 def test_stop_ends_the_run(joined):
@@ -243,5 +244,5 @@ def test_stop_ends_the_run(joined):
     worker.stop()
     waits.join(30)
     assert not waits.is_alive()
-    worker._session.membership.member_thread.finished.set()
+    worker._membership.member_thread.finished.set()
     worker.close()

@@ -5,7 +5,7 @@ from tests.members.configured import NEEDED
 from tests.members.worker_group import KIND, WorkerGroup
 
 from holdfast import Worker
-from holdfast.core.machine.leader.counts import MOST
+from holdfast.core.machine.leader.leader import MOST_NEW_RESOURCES
 from holdfast.errors import ConfigError
 
 OLD, NEW = 1, 2
@@ -77,7 +77,7 @@ def test_new_resources_are_divided_and_the_older_version_of_two_gets_none(policy
 def test_a_report_of_too_many_is_no_end():
     played = WorkerGroup({"A": worker(4, 0), "C": worker(2**31 - 1, 1)})
     assert not played.play("A", "C")
-    assert len(played.owned("C")) <= MOST + 4
+    assert len(played.owned("C")) <= MOST_NEW_RESOURCES + 4
 
 
 @every_design

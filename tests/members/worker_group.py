@@ -48,7 +48,7 @@ class WorkerGroup:
             generation=self.generation,
             led=self.led if leader == self.last else None,
         )
-        done = self.workers[leader]._session.planner.compute(request)
+        done = self.workers[leader]._planner.compute(request)
         self.led, self.last = led_round(request, done), leader
         again = False
         for name, data in done.assignments:
@@ -78,4 +78,4 @@ class WorkerGroup:
 
     @property
     def waiting(self):
-        return self.workers["A"]._session.planner.waits.read()
+        return self.workers["A"]._planner.delays.read()

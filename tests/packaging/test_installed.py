@@ -76,7 +76,10 @@ HISTORY = ("holdfast", "history", "--input", "{dump}", "--format", "json", "-q")
 SIMULATE = ("holdfast", "simulate", "--scenario", "rolling-bounce", "--policy", "deferred")
 SMALL = ("--members", "4", "--partitions", "16")
 
-SIGN = "from holdfast.cluster import aws; print(aws.aws_tokens('eu-west-1', dict())().principal)"
+SIGN = (
+    "from holdfast.cluster.token_sources import aws_tokens; "
+    "print(aws_tokens('eu-west-1', dict())().principal)"
+)
 FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {
     "": (((LIBRARY,), "{'C0': {'orders'"), ((*SIMULATE, *SMALL), "partition")),
     "members": tuple(

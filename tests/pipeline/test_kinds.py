@@ -20,7 +20,7 @@ from tests.pipeline.kinds import kind, printed, tables_of
 from tests.suites import further
 
 from holdfast.cli.histories import report_unread
-from holdfast.cli.watch_loop import BatchReporter
+from holdfast.cli.updater import BatchReporter
 from holdfast.core.wire.layouts.container import (
     MOST_FAILED,
     FailedPartitions,

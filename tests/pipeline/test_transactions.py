@@ -12,7 +12,7 @@ from tests.pipeline import fleet
 from tests.wire.log_twin import Batch, end_of_transaction, logs, unpack
 
 from holdfast.cli.histories import report_open
-from holdfast.cli.watch_loop import BatchReporter
+from holdfast.cli.updater import BatchReporter
 from holdfast.core.wire.many.record_batches import ABORT, COMMIT, DATA, read_batches
 from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.source import RECORDS

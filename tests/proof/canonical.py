@@ -13,8 +13,8 @@ request that is not out
 the age of the leader state:    it is only subtracted from delays in that state, down to 0: with a
 at most its longest delay       delay of 20 s, ages of 20 s and 25 s give the same subscription
 the number of retries: 0        pauses do not grow with it under ``OPTIONS``
-``rounds_announced``: at most   from the fifth announced round in a row on, the pause before the
-5                               join is the heartbeat interval (16 s would be longer than its 10 s)
+``rebalances_announced``: at    from the fifth announced one in a row on, the pause before the
+most 5                          join is the heartbeat interval (16 s would be longer than its 10 s)
 the reason of a join: "again"   it is text for the broker's log
 the nonce of a stable member:   it makes the bytes of two joins differ; from the next join on the
 0                               generation of the claims makes them differ
@@ -45,7 +45,7 @@ from functools import lru_cache
 
 from tests.proof.rules.commits import DeliveredBatch
 
-from holdfast.core.machine.coordinator.group_data import GroupData, soonest_ms
+from holdfast.core.machine.coordinator.group import GroupData, soonest_ms
 from holdfast.core.machine.member.holdings import Holdings
 from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, MemberOptions
 from holdfast.core.machine.states import ENDED, GroupState, MemberState
@@ -72,7 +72,7 @@ def settle_member(member: MemberData) -> None:
     stop_old_clocks(member)
     member.retries = 0
     member.planned_with = member.record = member.failing_since_ms = None
-    member.rounds_announced = min(member.rounds_announced, 5)
+    member.rebalances_announced = min(member.rebalances_announced, 5)
     if member.rejoin_reason is not None:
         member.rejoin_reason = "again"
     if member.heartbeat_request == NO_REQUEST:

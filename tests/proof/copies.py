@@ -16,7 +16,7 @@ from itertools import repeat
 from operator import attrgetter
 from typing import Any, TypeAlias
 
-from holdfast.core.machine.coordinator.group_data import GroupData
+from holdfast.core.machine.coordinator.group import GroupData
 from holdfast.core.machine.member.holdings import Holdings
 from holdfast.core.machine.member.member_data import NEVER_MS, MemberData
 

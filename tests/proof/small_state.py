@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 from tests.proof.rules.commits import DeliveredBatch
 
 from holdfast.core.machine import actions, events
-from holdfast.core.machine.coordinator.group_messages import GroupMember, SendCommit
+from holdfast.core.machine.coordinator.group import GroupMember, SendCommit
 from holdfast.core.machine.states import GroupState
 from holdfast.core.model.partitions import Resource
 

@@ -52,11 +52,11 @@ from tests.proof.small_state import (
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.coordinator.coordinator import Coordinator
-from holdfast.core.machine.coordinator.group_messages import (
-    Answer,
+from holdfast.core.machine.coordinator.group import (
     CoordinatorOptions,
     Received,
     SendCommit,
+    SendResponse,
 )
 from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.leader.designs import DesignAssignor, compute
@@ -354,7 +354,7 @@ class SmallWorld:
         if found is None:
             outs = self.load_group(group).step(0, Received(f"m{i}", body))
             answer = outs[-1]
-            assert isinstance(answer, Answer)
+            assert isinstance(answer, SendResponse)
             assert isinstance(answer.response, events.HeartbeatAnswered)
             found = (self.save_group(self.groups.values[group][1]), answer.response)
             self._beats[key] = found
@@ -394,7 +394,7 @@ class SmallWorld:
         return tuple(
             self.messages.number(InFlight(int(out.client[1:]), False, out.response))
             for out in outs
-            if isinstance(out, Answer)
+            if isinstance(out, SendResponse)
         )
 
     # States

@@ -18,7 +18,7 @@ from tests.suites import further
 
 from holdfast.core.machine.coordinator import coordinator
 from holdfast.core.machine.leader import ring, state_reconstruction
-from holdfast.core.machine.member import answers
+from holdfast.core.machine.member import responses
 from holdfast.core.machine.member.member_data import NEVER_MS
 from holdfast.core.machine.policy import Policy
 from holdfast.core.machine.states import MemberState
@@ -199,18 +199,18 @@ def test_a_join_that_is_not_sent_again_is_found(monkeypatch):
         member.state, member.retry_at_ms = MemberState.UNJOINED, NEVER_MS
         return ()
 
-    monkeypatch.setattr(answers, "retry", gives_up)
+    monkeypatch.setattr(responses, "retry", gives_up)
     assert rules("deferred", replace(PAIR, lost="join")) == {"L1"}
 
 
 @pytest.mark.every
 def test_a_coordinator_that_forgets_a_pending_sync_is_found(monkeypatch):
-    answer_syncs = coordinator.answer_syncs
+    respond_to_syncs = coordinator.respond_to_syncs
 
     def one_only(group, members):
-        return answer_syncs(group, members)[:1]
+        return respond_to_syncs(group, members)[:1]
 
-    monkeypatch.setattr(coordinator, "answer_syncs", one_only)
+    monkeypatch.setattr(coordinator, "respond_to_syncs", one_only)
     assert "L1" in rules("holdfast-simple", replace(GROWING, crashes=0, leaves=0))
 
 

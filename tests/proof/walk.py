@@ -93,7 +93,7 @@ from tests.proof.small_state import (
 from tests.proof.small_world import SmallWorld
 
 from holdfast.core.machine.actions import SendJoin, SendSync
-from holdfast.core.machine.coordinator.group_messages import SendCommit
+from holdfast.core.machine.coordinator.group import SendCommit
 from holdfast.core.machine.events import (
     Drained,
     LeaveRequested,

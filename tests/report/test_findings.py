@@ -18,7 +18,7 @@ from holdfast.fleet.analysis.findings.examination import Examination, all_rules
 from holdfast.fleet.analysis.findings.finding import Basis, Finding, Severity, rule
 from holdfast.fleet.analysis.group import rebalances
 from holdfast.fleet.analysis.group.group_history import GroupHistory
-from holdfast.fleet.analysis.source_times import read_age
+from holdfast.fleet.analysis.times import read_age
 from holdfast.fleet.tables.columns.stored import NOT_LOADED
 from holdfast.fleet.tables.reading import open_tables, read_tables
 

@@ -30,7 +30,7 @@ from holdfast.fleet.analysis.findings.finding import RULES, Symptom
 from holdfast.fleet.analysis.group.group_history import GroupHistory, read_groups
 from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.rebalances import CommitTimes
-from holdfast.fleet.analysis.source_times import read_age, window_end_ms
+from holdfast.fleet.analysis.times import read_age, window_end_ms
 from holdfast.fleet.pipeline.batches.history import run
 from holdfast.fleet.pipeline.batches.jobs import STATE_TABLES
 from holdfast.fleet.pipeline.batches.watch import Stream

@@ -19,8 +19,8 @@ from tests.sim.broken_safety import (
 from tests.sim.history import History, override, override_all, rewrite_shard, together, waits
 
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.core.machine.leader.ring import hash_of_topic, identity_of
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.leader.subscriptions import hash_of_topic, identity_of
+from holdfast.core.machine.policy import TOLERANCE_MS, Policy
 from holdfast.core.model.partitions import resources_of
 from holdfast.core.wire.layouts.container import Leaving
 from holdfast.core.wire.layouts.state_shard import MemberEntry
@@ -289,7 +289,7 @@ def d4_new_group():
 
 def d5():
     yield waiting().leader_round()
-    yield waiting().leader_round(override_all(delay_ms=DEFERRED.tolerance_ms))
+    yield waiting().leader_round(override_all(delay_ms=TOLERANCE_MS))
 
 
 def d6():

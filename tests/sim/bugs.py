@@ -13,7 +13,7 @@ from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.events import HeartbeatAnswered
 from holdfast.core.machine.leader.assignor_protocol import LeaderRound
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.core.machine.member import answers
+from holdfast.core.machine.member import responses
 from holdfast.core.machine.member.holdings import Holdings
 from holdfast.core.machine.member.member import Member
 from holdfast.core.machine.member.member_data import NEVER_MS, MemberData
@@ -76,11 +76,11 @@ def give_the_number_of_a_term_again(monkeypatch: pytest.MonkeyPatch) -> None:
 def never_stop(monkeypatch: pytest.MonkeyPatch) -> None:
     """A member's session never ends for it, and it receives no error."""
     monkeypatch.setattr(MemberData, "session_ends_ms", property(lambda member: NEVER_MS))
-    on_heartbeat = answers.on_heartbeat
+    on_heartbeat = responses.on_heartbeat
 
     def ignore_event(member, event):
         if event.error:
             event = HeartbeatAnswered(event.request, ErrorCode.NONE)
         return on_heartbeat(member, event)
 
-    monkeypatch.setattr(answers, "on_heartbeat", ignore_event)
+    monkeypatch.setattr(responses, "on_heartbeat", ignore_event)

@@ -16,7 +16,8 @@ from typing import Any
 
 from tests.machine.subscribed import reports, subscribed
 
-from holdfast.core.machine.leader.leader import PlannedRound, plan_round
+from holdfast.core.machine.leader.leader import plan_round
+from holdfast.core.machine.leader.planner import PlannedRound
 from holdfast.core.machine.leader.ring import shards
 from holdfast.core.machine.leader.subscriptions import SubscribedMember
 from holdfast.core.machine.policy import Policy

@@ -16,7 +16,14 @@ from tests.sim.history import History, override, together
 from holdfast.core.machine.events import (
     CommitAnswered,
 )
-from holdfast.core.machine.leader import delayed_rebalance, imbalance, leader, successors
+from holdfast.core.machine.leader import (
+    delayed_rebalance,
+    departed_members,
+    imbalance,
+    leader,
+    planner,
+    successors,
+)
 from holdfast.core.machine.leader.assignor_protocol import ReceivedAssignment
 from holdfast.core.machine.leader.designs import (
     DesignAssignor,
@@ -85,7 +92,7 @@ def test_03_stale_claim_wins(monkeypatch):
 
     assert both_claim(a=7, b=5).leader_round() == set()
     monkeypatch.setattr(leader, "normalise", oldest)
-    monkeypatch.setattr(leader._RoundPlanner, "_target", lambda self: self.claims.owner)
+    monkeypatch.setattr(planner.RoundPlanner, "_target", lambda self: self.claims.owner)
     assert both_claim(a=7, b=5).leader_round() == {"S10"}
 
 
@@ -160,17 +167,17 @@ def test_14_design_iii_moves_everything_at_once(monkeypatch):
 
 
 def test_19_new_resources_wait_like_lost_ones(monkeypatch):
-    losses = delayed_rebalance._departed
+    losses = delayed_rebalance.find_departed
 
     def everything(policy, claims, members, leader_state, *, free, present):
         found = losses(policy, claims, members, leader_state, free=free, present=present)
         if leader_state is None or not free.any() or found:
             return found
-        who = delayed_rebalance.UNKNOWN_OWNER
+        who = departed_members.UNKNOWN_OWNER
         tps = np.flatnonzero(free).astype(np.int32)
-        return [delayed_rebalance.DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
+        return [imbalance.DepartedMember(who=who, remaining_ms=policy.delay_ms, tps=tps)]
 
-    monkeypatch.setattr(delayed_rebalance, "_departed", everything)
+    monkeypatch.setattr(delayed_rebalance, "find_departed", everything)
     caught("deferred", {"D3", "D4"})
 
 
@@ -249,14 +256,14 @@ def test_28_a_member_without_a_successor_is_not_waited_for(monkeypatch, play, mo
 
 
 def test_26_a_departure_freezes_the_whole_group(monkeypatch):
-    moves = leader._RoundPlanner._moves
+    moves = planner.RoundPlanner._moves
 
     def none_beside_a_delay(self):
         if self.waits.any():
             self.target = np.where(self.owner == NO_OWNER, self.target, self.owner)
         return moves(self)
 
-    monkeypatch.setattr(leader._RoundPlanner, "_moves", none_beside_a_delay)
+    monkeypatch.setattr(planner.RoundPlanner, "_moves", none_beside_a_delay)
     caught("deferred", {"D9"})
 
 

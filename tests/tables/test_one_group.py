@@ -11,7 +11,7 @@ from tests.report.fleet import tables as columns_of
 from tests.report.served import bounced, quiet
 from tests.tables.compacted import ROWS, bytes_read, compacted_fleet, folder_bytes
 
-from holdfast.fleet.analysis.source_times import window_end_ms
+from holdfast.fleet.analysis.times import window_end_ms
 from holdfast.fleet.pipeline.plan import fleet_rows, topics_of
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.tables.columns.stored import NOT_LOADED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.report.fleet import examine_all, rolling_bounce, tables
 
-from holdfast.fleet.analysis.source_times import CURRENT_TABLES, within
+from holdfast.fleet.analysis.times import CURRENT_TABLES, within
 from holdfast.fleet.columnar import ints
 from holdfast.fleet.tables.folder.manifest import Batch
 from holdfast.fleet.tables.reading import Tables, read_tables

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from tests import strategies as wire
 from tests.wire import java_vectors
 from tests.wire.codecs import CODECS
-from tests.wire.test_incremental import ASSIGNMENTS, SUBSCRIPTIONS
+from tests.wire.test_other_protocols import ASSIGNMENTS, SUBSCRIPTIONS
 
 from holdfast.errors import Reason, WireError
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from holdfast.core.machine.coordinator.group_messages import group_record
+from holdfast.core.machine.coordinator.group import group_record
 from holdfast.core.wire.layouts.record_size import (
     MESSAGE_MAX_BYTES,
     batch_bytes,

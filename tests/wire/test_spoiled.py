@@ -24,7 +24,7 @@ from tests.wire.spoiling import (
     version_of,
 )
 from tests.wire.test_bad_bytes import MAY_END_EARLY
-from tests.wire.test_offsets_embedded import slices_of
+from tests.wire.test_offsets_batch import slices_of
 
 from holdfast.core.wire.layouts.offsets_records import decode_record
 from holdfast.core.wire.layouts.offsets_schemas import RECORD_SCHEMAS

@@ -35,7 +35,7 @@ _STATE = (
     "| plan | `core/machine/leader/delayed_rebalance.py` | departed and new members |",
     "| plan | `core/machine/leader/imbalance.py` | what continues to wait, what may move now |",
     "| `shards` | `core/machine/leader/ring.py` | three predecessors in a ring, and what waits |",
-    "| `fitting_shards` | `core/machine/leader/record_limit.py` | leaves out by `LeftOut` |",
+    "| `fitting_shards` | `core/machine/leader/ring.py` | leaves out by `LeftOut` |",
     "",
     "A member sends its shard back unread, with the shard's age if the shard holds times. It",
     "keeps the shard when it loses its membership, and drops it for a new one. A shard has one",

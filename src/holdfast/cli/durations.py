@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from holdfast.errors import ConfigError, suggest
 
 if TYPE_CHECKING:
-    from holdfast.fleet.analysis.source_times import Since
+    from holdfast.fleet.analysis.times import Since
 
 _UNITS_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _PLAIN = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)")
@@ -59,6 +59,16 @@ def above_zero_s(text: str, name: str) -> float:
     if not ms:
         raise ConfigError(f"{name}: found {text!r}, expected more than 0: 30s or 5m")
     return ms / 1000
+
+
+def parse_retention(text: str) -> float | None:
+    """Return the days of ``--keep``; None for ``all``; raise ConfigError for 0 or a wrong text."""
+    if text == "all":
+        return None
+    millis = parse_duration_ms(text, "--keep")
+    if millis <= 0:
+        raise ConfigError(f"--keep: found {text!r}, expected a duration such as 90d, or all")
+    return millis / 86_400_000
 
 
 def named_durations_ms(entries: Iterable[str], names: Collection[str], flag: str) -> dict[str, int]:

@@ -102,7 +102,7 @@ def report_open(found: Iterable[OpenTransaction], taken_at: str, note: Any) -> N
 
 def report_source(tables: Tables, note: Any) -> None:
     """Report that tables come from polls, and transactions that were open at their last batch."""
-    from holdfast.fleet.analysis.source_times import polls_text
+    from holdfast.fleet.analysis.times import polls_text
     from holdfast.fleet.pipeline.ingest.transactions import from_notes
 
     kept = tables.newest_notes()
@@ -128,7 +128,7 @@ def make_history(
     ``dump`` is what was made of a ``source`` that is a text.
     ``before`` is called once a cluster has answered, before its records are read.
     """
-    from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
+    from holdfast.fleet.analysis.times import NOT_KNOWN_BY_POLLS
     from holdfast.fleet.pipeline.batches.history import check_target
     from holdfast.fleet.pipeline.batches.history import run as rebuild
     from holdfast.fleet.pipeline.ingest.decode import Selection
@@ -220,7 +220,7 @@ def live_cluster(bootstrap: str, command_config: Path | None, timeout: str) -> L
     """
     from holdfast.cluster.cluster import LiveCluster
     from holdfast.cluster.credentials import PROVIDER
-    from holdfast.cluster.properties import read_properties
+    from holdfast.cluster.settings import read_properties
 
     config = read_properties(command_config) if command_config else {}
     if PROVIDER in config:
@@ -312,7 +312,7 @@ def _count_readable(
     ``is_new``: no tables are continued; those with records of the topic continue with the topic.
     """
     from holdfast.cluster.groups_now import has_unrecorded_groups
-    from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
+    from holdfast.fleet.analysis.times import NOT_KNOWN_BY_POLLS
     from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 
     polled = f"coordinators are polled in place of the offsets topic: {NOT_KNOWN_BY_POLLS}"

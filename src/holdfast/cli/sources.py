@@ -118,7 +118,7 @@ def open_source(
     Parameters
     ----------
     window : Window, optional
-        Only events in the window (:mod:`holdfast.fleet.analysis.source_times`).
+        Only events in the window (:mod:`holdfast.fleet.analysis.times`).
     for_findings : bool
         The tables end with the window and do not begin with it, so that rows that hold in it and
         began before are included. The coordinators of a live cluster are queried too, before its
@@ -234,7 +234,7 @@ def _windowed(
     opened: OpenedTables, window: options.Window | options.RecentWindow, *, is_cut: bool
 ) -> OpenedTables:
     """Return the tables with the requested window applied."""
-    from holdfast.fleet.analysis.source_times import window_end_ms, within
+    from holdfast.fleet.analysis.times import window_end_ms, within
 
     end_ms = window_end_ms(opened.tables)
     low, high = read_window(window.since, window.until, None if end_ms is None else end_ms * 1000)

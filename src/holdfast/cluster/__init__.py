@@ -9,9 +9,9 @@ first unread record of a partition, and ``groups`` the groups of coordinators, b
 ``groups_now`` combines their answers in the classes of ``snapshot``, which also has what a dump
 keeps of a cluster.
 
-``settings`` holds the settings of connections and reads files of them, and ``client_configs``
-converts them for each client library. ``credentials`` reads logins and TLS in
-the spelling of any client: ``keystores`` reads those of Java, ``tokens`` keeps and renews tokens,
-``oidc`` fetches them from a token endpoint, and ``aws`` signs them for Amazon MSK. ``login_log``
-keeps logins out of the clients' logs.
+``settings`` holds the settings of connections and reads files of them; ``client_configs`` converts
+them for each client library and keeps logins out of the libraries' logs. ``credentials`` reads
+logins and TLS in the spelling of any client: ``keystores`` reads those of Java, ``tokens`` keeps
+and renews tokens, and ``token_sources`` fetches them from a token endpoint, or signs them for
+Amazon MSK. ``kerberos`` logs in by Kerberos.
 """

@@ -2,17 +2,29 @@
 
 **Rules.** Secrets pass through and are stored nowhere. kafka-python carries the control plane
 (group requests and queries), so it gets connection and security settings only.
+
+:func:`hide_logins` keeps logins out of what kafka-python and aiokafka log at DEBUG. It is called
+wherever the settings of a client are made; the assignors for stock clients call it when they are
+imported, because their clients are the application's. It recognises a login by the subject of a
+record (the class of a request, the key of a setting), never by its text: quotes, escapes and other
+spellings of a password have no effect.
+
+**Strategy.** The two libraries log a request as an object before it is text, so its class is in the
+record's arguments. Raw bytes do not show their kind, so a record gets only their number. A filter
+on a logger does not reach its children: each logger is named.
+
+References: KIP-152 (SaslAuthenticate); KIP-554 (SCRAM users).
 """
 
 from __future__ import annotations
 
+import logging
 import ssl
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
 from holdfast.cluster import kerberos
-from holdfast.cluster.login_log import hide_logins
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.tokens import Tokens, token_of
 from holdfast.errors import ConfigError
@@ -48,6 +60,22 @@ KAFKA_PYTHON_LOOP = {"slow_task_threshold_secs": 0}
 """For the event loop of holdfast's kafka-python clients: log no warning about slow tasks, which are
 normal on a busy machine. The application has no task there, and could do nothing about it.
 """
+
+LOGGERS = (
+    "kafka.admin.client",
+    "kafka.net.connection",
+    "kafka.net.manager",
+    "kafka.net.compat",
+    "kafka.net.transport",
+    "kafka.protocol.parser",
+    "aiokafka",
+    "aiokafka.conn",
+)
+"""Loggers that get requests, bytes or settings."""
+
+HIDDEN = "[hidden]"
+_KINDS = ("Sasl", "AlterUserScramCredentials", "DelegationToken")
+_SETTINGS = ("password", "token", "secret", "ssl_context", "jaas")
 
 
 def ssl_context(settings: ConnectionSettings) -> ssl.SSLContext | None:
@@ -169,3 +197,29 @@ def for_java(config: Mapping[str, Any]) -> dict[str, str]:
     """Return properties for Java's client: its names, without keys that only librdkafka knows."""
     named = {spelled(key): value for key, value in config.items()}
     return {key: str(value) for key, value in named.items() if key not in LIBRDKAFKAS}
+
+
+def hide_logins() -> None:
+    """Keep logins out of the logs of clients; calling it again changes nothing."""
+    for name in LOGGERS:
+        logging.getLogger(name).addFilter(without_logins)  # which adds a filter once
+
+
+def without_logins(record: logging.LogRecord) -> bool:
+    """Replace logins in a record; the record itself stays."""
+    if isinstance(record.args, Mapping):
+        record.args = _plain(record.args)
+    elif record.args:
+        record.args = tuple(map(_plain, record.args))
+    return True
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, (bytes, bytearray, memoryview)):
+        return f"[{len(value)} bytes]"
+    if isinstance(value, Mapping):
+        secret = {key for key in value if any(word in str(key).lower() for word in _SETTINGS)}
+        return {key: HIDDEN if key in secret else _plain(held) for key, held in value.items()}
+    if any(kind in cls.__name__ for cls in type(value).__mro__ for kind in _KINDS):
+        return f"{type(value).__name__} {HIDDEN}"
+    return value

@@ -20,11 +20,12 @@ from difflib import get_close_matches
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from holdfast.cluster import aws, client_configs, credentials
+from holdfast.cluster import client_configs, credentials
 from holdfast.cluster.diagnosis import NoteStep, failing_step, why_no_answer
 from holdfast.cluster.first_unread import FirstUnread, TopicPartition, Wanted, first_unread
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
+from holdfast.cluster.token_sources import AWS_MECHANISM, AWS_REGION, aws_region
 from holdfast.cluster.tokens import Tokens, token_of
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
@@ -254,9 +255,9 @@ class LiveCluster:
 
     def _region(self, settings: ConnectionSettings) -> str | None:
         made_by = getattr(settings[credentials.PROVIDER], "java", None) or {}
-        if made_by.get("sasl.mechanism") != aws.MECHANISM:
+        if made_by.get("sasl.mechanism") != AWS_MECHANISM:
             return None
-        return aws.region_of(self.config.get(aws.REGION), self.bootstrap)
+        return aws_region(self.config.get(AWS_REGION), self.bootstrap)
 
     @contextmanager
     def connected(self, settings: ConnectionSettings | None = None) -> Iterator[SendRequest]:

@@ -4,7 +4,7 @@
 :mod:`holdfast.cluster.lookup` and :mod:`holdfast.cluster.kafka_python_repairs` are the only ones
 that use ``kafka.net``, which is private: only the versions of
 :mod:`holdfast.cluster.versions` are accepted. A secret never appears in an error or in a log
-(:mod:`holdfast.cluster.login_log`).
+(:mod:`holdfast.cluster.client_configs`).
 
 **Strategy.** Every call is a coroutine on the library's IO thread, so TLS, SASL, version
 negotiation and reconnecting are the library's. A call that fails for a temporary reason is repeated

@@ -21,9 +21,22 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from holdfast.cluster import aws, kerberos
-from holdfast.cluster.oidc import HANDLER, URL, TokenEndpoint, oidc_tokens, quoted
+from holdfast.cluster import kerberos
 from holdfast.cluster.settings import KEYS as SETTINGS
+from holdfast.cluster.token_sources import (
+    AWS_HANDLER,
+    AWS_MECHANISM,
+    AWS_OAUTH_HANDLER,
+    AWS_OPTIONS,
+    AWS_REGION,
+    HANDLER,
+    URL,
+    TokenEndpoint,
+    aws_region,
+    aws_tokens,
+    oidc_tokens,
+    quoted,
+)
 from holdfast.cluster.tokens import Tokens, provider_named
 from holdfast.errors import ConfigError
 
@@ -64,9 +77,9 @@ _CLASSES = {
     "sasl.login.callback.handler.class": (
         HANDLER,
         HANDLER.replace(".OAuthBearerLogin", ".secured.OAuthBearerLogin"),
-        aws.OAUTH_HANDLER,
+        AWS_OAUTH_HANDLER,
     ),
-    "sasl.client.callback.handler.class": (aws.HANDLER,),
+    "sasl.client.callback.handler.class": (AWS_HANDLER,),
     "sasl.oauthbearer.jwt.retriever.class": tuple(
         HANDLER.replace("OAuthBearerLoginCallbackHandler", name)
         for name in ("DefaultJwtRetriever", "ClientCredentialsJwtRetriever")
@@ -87,7 +100,7 @@ SPELLINGS = (
     *SAME,
     *_OIDC,
     *_CLASSES,
-    aws.REGION,
+    AWS_REGION,
     *("sasl.jaas.config", "sasl.kerberos.kinit.cmd", "enable.ssl.certificate.verification"),
     *(f"ssl.{store}.{part}" for store in _STORES for part in ("location", "type", "password")),
 )
@@ -142,7 +155,7 @@ def normal(config: Mapping[str, object]) -> dict[str, object]:
     if is_sasl and (has_module or kerberos.SERVICE in found):
         found.setdefault("sasl.mechanism", kerberos.MECHANISM)  # the default of Kafka's clients
     handler = rest.get("sasl.login.callback.handler.class")
-    is_aws = aws.REGION in found or handler == aws.OAUTH_HANDLER
+    is_aws = AWS_REGION in found or handler == AWS_OAUTH_HANDLER
     _take_login(found, jaas, is_aws=is_aws)
     if isinstance(provider := found.get(PROVIDER), str):
         found[PROVIDER] = provider_named(provider)
@@ -152,7 +165,7 @@ def normal(config: Mapping[str, object]) -> dict[str, object]:
 def _take_login(found: dict[str, object], jaas: Mapping[str, str], *, is_aws: bool) -> None:
     """Add the login of Java's login module, and make a provider of the keys of tokens."""
     mechanism = str(found.get("sasl.mechanism", "")).upper()
-    if is_aws or mechanism == aws.MECHANISM:
+    if is_aws or mechanism == AWS_MECHANISM:
         _take_aws(found, jaas)
     elif mechanism == "OAUTHBEARER":
         _take_oidc(found, jaas)
@@ -254,12 +267,12 @@ def _unquoted(text: str) -> str:
 
 def _take_aws(found: dict[str, object], jaas: Mapping[str, str]) -> None:
     """Replace the keys of AWS by a provider of tokens."""
-    if unknown := sorted(jaas.keys() - {*aws.OPTIONS, "awsDebugCreds", ""}):
-        raise ConfigError(f"sasl.jaas.config: {unknown[0]} is not supported with {aws.MECHANISM}")
-    region = aws.region_of(found.pop(aws.REGION, None), found.get("bootstrap.servers"))
-    options = {name: jaas[name] for name in aws.OPTIONS if name in jaas}
+    if unknown := sorted(jaas.keys() - {*AWS_OPTIONS, "awsDebugCreds", ""}):
+        raise ConfigError(f"sasl.jaas.config: {unknown[0]} is not supported with {AWS_MECHANISM}")
+    region = aws_region(found.pop(AWS_REGION, None), found.get("bootstrap.servers"))
+    options = {name: jaas[name] for name in AWS_OPTIONS if name in jaas}
     found["sasl.mechanism"] = "OAUTHBEARER"
-    found.setdefault(PROVIDER, aws.aws_tokens(region, options))
+    found.setdefault(PROVIDER, aws_tokens(region, options))
 
 
 def _take_oidc(found: dict[str, object], jaas: Mapping[str, str]) -> None:

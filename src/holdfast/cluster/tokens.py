@@ -5,9 +5,9 @@ token is renewed when :data:`RENEWED_AT` of its lifetime has passed, before Kafk
 again (KIP-368). While none can be fetched, the old token is used until it ends. No log, error or
 ``repr`` contains a token or a secret.
 
-**Strategy.** :class:`Tokens` caches; :mod:`~holdfast.cluster.oidc` and :mod:`~holdfast.cluster.aws`
-fetch. A thread renews, because a connection that needs a token waits on the thread that also sends
-the member's heartbeats. The thread ends if nobody used the token for the whole of its lifetime.
+**Strategy.** :class:`Tokens` caches; :mod:`~holdfast.cluster.token_sources` fetches. A thread
+renews, because a connection that needs a token waits on the thread that also sends the member's
+heartbeats. The thread ends if nobody used the token for the whole of its lifetime.
 
 References: KIP-255 (OAUTHBEARER), KIP-368 (connections log in again), KIP-768 (OIDC); RFC 7519.
 """

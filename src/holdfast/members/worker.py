@@ -12,16 +12,16 @@ Connect's workers list all built-in protocols: one rolling bounce changes the de
 list of designs in ``partition.assignment.strategy`` is used unchanged.
 
 A program gives its work as ``run``, which is called for each resource, or as a listener, whose
-callbacks have all resources of a round. Work ends before another worker begins it, except work that
-takes longer than ``task.shutdown.graceful.timeout.ms`` to end. An error of the work fails its
+callbacks have all resources of a rebalance. Work ends before another worker begins it, except work
+that takes longer than ``task.shutdown.graceful.timeout.ms`` to end. An error of the work fails its
 resource, not the worker. Only a refusal by the group, and an error that is not an ``Exception``,
 end a worker.
 
 If a listener could not save state in time, or no callback reports a loss, an error is logged, and
 :meth:`Worker.close` raises it.
 
-**Strategy.** :class:`WorkerSession` takes the steps that a consumer's session takes; a revocation
-ends work instead of the delivery of records. The group has protocol type ``holdfast``, so tools
+**Strategy.** The worker has the membership and the runtime of all members. A consumer has a
+session; a worker has a supervisor of its work. The group has protocol type ``holdfast``, so tools
 for consumer groups do not change it.
 
 References: Incremental Cooperative Rebalancing, "Resource", "Isolated support of heterogeneous
@@ -31,14 +31,12 @@ resources"; KIP-415 (Connect).
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Protocol, Self
 
 from holdfast.core.machine.leader.designs import DesignAssignor
-from holdfast.core.machine.shared_values import ListenerCall
-from holdfast.core.model.partitions import Resource as Pair
 from holdfast.errors import ClientError, LocalProtocolError
 from holdfast.members.config.policy import check_leave, worker_assignors
 from holdfast.members.config.settings import Settings
@@ -52,8 +50,7 @@ from holdfast.members.runtime.member_status import MemberLog, clear_ready_file
 from holdfast.members.session.membership import Membership
 
 if TYPE_CHECKING:
-    from holdfast.core.machine import actions
-    from holdfast.core.machine.leader.assignor_protocol import Assignor
+    pass
 
 _POLL_S = 0.05  # interval at which run() checks whether it was stopped
 _LEAVE_S = 25.0  # time that a close has in addition to the end of the work
@@ -62,7 +59,7 @@ _LEAVE_S = 25.0  # time that a close has in addition to the end of the work
 class WorkerListener(Protocol):
     """Callbacks of a worker's application, instead of ``run``; any of them may be missing.
 
-    The callbacks run one at a time, on a thread of their own, with all resources of a round. An
+    The callbacks run one at a time, on a thread of their own, with all resources of a rebalance. An
     error of ``on_assigned`` fails its resources: ``on_revoked`` is called for them, and then
     ``on_assigned`` again, for each by itself.
 
@@ -96,7 +93,7 @@ class Worker:
     resources : mapping of str to int
         Kind to count, such as ``{"connector-a": 3, "shard": 12}``; ``{"leader": 1}`` elects one.
     listener : WorkerListener, optional
-        Begins and ends work on all resources of a round in one call; most programs use ``run``.
+        Begins and ends work on all resources of a rebalance in one call; most programs use ``run``.
     run : callable, optional
         The work on one resource: ``run(resource, stop)`` is called when the worker gets the
         resource, and returns once ``stop`` is set. A function gets a :class:`StopEvent` and a
@@ -145,7 +142,19 @@ class Worker:
         if "holdfast.clean.leave" in settings.given:
             check_leave(settings, assignors[:1])  # the others only serve a bounce
         clear_ready_file(settings)
-        self._session = WorkerSession(settings, assignors, declared, self._supervisor, log)
+        self._planner = LeaderPlanner(
+            settings,
+            assignors,
+            declared.count,
+            lag_source=_own_lag_source(settings),
+            version=lambda: declared.version,
+            log=log,
+        )
+        make_runtime = partial(MemberRuntime, resources=declared, planner=self._planner)
+        self._membership = Membership(settings, assignors, make_runtime=make_runtime)
+        self._membership.rebalance_handler = self._supervisor
+        self._supervisor.leave_group = self._membership.leave
+        self._supervisor.request_rebalance = self._rejoin
         self._calls = ApplicationCalls(self._end)
         self._signals = EndSignals(at_once=True)
         self._is_started = False
@@ -164,7 +173,7 @@ class Worker:
         if self._calls.is_closing():
             raise ClientError("the worker is closed")
         if not self._is_started:
-            self._session.join()
+            self._membership.join_now(tuple(sorted(self._resources.counts)))
             self._is_started = True  # last: after an exception the next call continues
 
     def update(self, resources: Mapping[str, int], *, version: int | None = None) -> None:
@@ -194,7 +203,7 @@ class Worker:
             If the group has refused this worker for good.
         """
         self._raise_failure()
-        return frozenset(Resource(*r) for r in self._session.membership.snapshot.owned)
+        return frozenset(Resource(*r) for r in self._membership.snapshot.owned)
 
     @property
     def states(self) -> Mapping[Resource, ResourceState]:
@@ -221,19 +230,20 @@ class Worker:
         takes the number in ``on_assigned`` and compares it before it saves: state from an earlier
         term may be older than the state that another worker has saved since.
         """
-        return {Resource(*r): term for r, term in self._session.membership.snapshot.terms.items()}
+        return {Resource(*r): term for r, term in self._membership.snapshot.terms.items()}
 
     @property
     def generation(self) -> int:
         """Generation of the group as this worker knows it, -1 for none."""
-        return self._session.membership.snapshot.identity.generation
+        return self._membership.snapshot.identity.generation
 
     def metrics(self) -> MemberMetrics:
         """Return the counters, in Kafka's names where they exist."""
         own = -1 if self._resources.version is None else self._resources.version
-        newest = self._session.planner.newest_version
+        newest = self._planner.newest_version
+        metrics = metrics_of(self._settings, self._planner, self._membership.runtime)
         return replace(
-            self._supervisor.add_counts(self._session.metrics()),
+            self._supervisor.add_counts(metrics),
             resource_version=own,
             newest_resource_version=max(own, -1 if newest is None else newest),
         )
@@ -252,7 +262,7 @@ class Worker:
         BaseException
             An error of the work that is not an ``Exception``, such as ``SystemExit``.
         """
-        runtime = self._session.membership.runtime
+        runtime = self._membership.runtime
         if runtime is None or self._calls.is_done:
             raise LocalProtocolError("start() first")
         deadline = None if timeout is None else time.monotonic() + timeout
@@ -268,7 +278,7 @@ class Worker:
 
     def _raise_failure(self) -> None:
         error, self._supervisor.error = self._supervisor.error, None
-        failure = error or self._session.membership.failure
+        failure = error or self._membership.failure
         if failure is not None:
             raise failure
 
@@ -297,13 +307,28 @@ class Worker:
         self._calls.close(timeout, returns=returns)
 
     def _end(self, timeout_s: float, returns: bool | None) -> None:
-        if self._session.membership.runtime is None:
+        if self._membership.runtime is None:
             return
-        self._session.leave(timeout_s, returns=returns)
+        self._leave(timeout_s, returns)
         failure = self._supervisor.failure or self._supervisor.error
         self._supervisor.failure = self._supervisor.error = None
         if failure is not None and not self._ends_with_error:
             raise failure
+
+    def _leave(self, timeout_s: float, returns: bool | None) -> None:
+        """End all work in order and leave; a second call continues."""
+        member_thread = self._membership.member_thread
+        assert member_thread is not None
+        self._supervisor.close_by = time.monotonic() + timeout_s
+        if member_thread.failure is None:
+            self._membership.leave(returns=returns)
+        self._supervisor.stop_all()
+        member_thread.finished.wait(timeout_s)
+        self._membership.close()
+
+    def _rejoin(self, reason: str) -> None:
+        if (member_thread := self._membership.member_thread) is not None:
+            member_thread.rejoin(reason)
 
     def __enter__(self) -> Self:
         if self._settings["holdfast.handle.signals"]:
@@ -323,97 +348,7 @@ class Worker:
             self._signals.end()
 
 
-class WorkerSession:
-    """The session of one worker: the supervisor begins and ends the work on its resources."""
-
-    def __init__(
-        self,
-        settings: Settings,
-        assignors: Sequence[Assignor],
-        resources: DeclaredResources,
-        supervisor: Supervisor,
-        log: MemberLog,
-    ):
-        self.resources = resources
-        self.supervisor = supervisor
-        given: LagSource | str = settings["holdfast.lag.source"]
-        self.planner = LeaderPlanner(
-            settings,
-            assignors,
-            resources.count,
-            lag_source=None if isinstance(given, str) else given,  # brokers know no loads
-            version=lambda: resources.version,
-            log=log,
-        )
-        make_runtime = partial(MemberRuntime, resources=resources, planner=self.planner)
-        self.membership = Membership(settings, assignors, make_runtime=make_runtime)
-        self.membership.rebalance_handler = self
-        self._is_ending, self._deadline = False, 0.0
-        supervisor.leave_group = self.membership.leave
-        supervisor.request_round = self._rejoin
-
-    # The application
-
-    def join(self) -> None:
-        """Join the group, or continue a join that was interrupted; see :meth:`Worker.start`."""
-        self.membership.join_now(tuple(sorted(self.resources.counts)))
-
-    def metrics(self) -> MemberMetrics:
-        """Return the metrics of the member."""
-        return metrics_of(self.membership.settings, self.planner, self.membership.runtime)
-
-    def leave(self, timeout_s: float, *, returns: bool | None = None) -> None:
-        """End all work in order and leave; a second call continues."""
-        member_thread = self.membership.member_thread
-        assert member_thread is not None
-        self._is_ending, self._deadline = True, time.monotonic() + timeout_s
-        if member_thread.failure is None:
-            self.membership.leave(returns=returns)
-        self.supervisor.stop_all()
-        member_thread.finished.wait(timeout_s)
-        self.membership.close()
-
-    def _rejoin(self, reason: str) -> None:
-        if (member_thread := self.membership.member_thread) is not None:
-            member_thread.rejoin(reason)
-
-    # See holdfast.members.runtime.member_thread.RebalanceHandler
-
-    def mark_pending_revocation(
-        self, resources: tuple[Pair, ...], drained: Callable[[], None]
-    ) -> None:
-        """Report ``resources`` as drained: nothing is in flight besides the work itself."""
-        drained()
-
-    def drop(self, resources: tuple[Pair, ...], lost: tuple[Pair, ...]) -> None:
-        """Notify the work that another worker may have begun."""
-        self.supervisor.drop(resources)
-
-    def call(
-        self,
-        call: ListenerCall,
-        resources: tuple[Pair, ...],
-        done: Callable[[str | None], None],
-    ) -> None:
-        """Begin or end work; only the end of a revocation is waited for."""
-        if resources and call is ListenerCall.REVOKED:
-            self.supervisor.revoke(resources, done)
-            return
-        if resources and call is ListenerCall.ASSIGNED:
-            self.supervisor.assign(resources)
-        elif resources:
-            self.supervisor.lose(resources)
-        done(None)
-
-    def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
-        """Do nothing: a worker has no offsets."""
-        done(0)
-
-    def is_orphaned(self) -> bool:
-        """Return False: a worker's threads are its own."""
-        return False
-
-    def end(self) -> None:
-        """Wait for work that has to end, until the deadline of the close."""
-        if self._is_ending:  # else a start has failed, and the next one may succeed
-            self.supervisor.close(max(0.0, self._deadline - time.monotonic()))
+def _own_lag_source(settings: Settings) -> LagSource | None:
+    """Return the user's own lag source: brokers know no loads of a worker's resources."""
+    given: LagSource | str = settings["holdfast.lag.source"]
+    return None if isinstance(given, str) else given

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from holdfast.core.machine import actions
-from holdfast.core.machine.coordinator.group_messages import SendCommit
+from holdfast.core.machine.coordinator.group import SendCommit
 from holdfast.core.machine.events import AssignmentComputed, Drained, ListenerReturned
 from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol
 from holdfast.core.machine.leader.designs import compute, stay

@@ -27,8 +27,7 @@ import numpy as np
 from holdfast.core.machine import events
 from holdfast.core.machine.actions import ComputeAssignment, FindCoordinator, SendJoin, SendSync
 from holdfast.core.machine.coordinator.coordinator import Coordinator
-from holdfast.core.machine.coordinator.group_messages import (
-    Answer,
+from holdfast.core.machine.coordinator.group import (
     Append,
     CoordinatorOptions,
     Out,
@@ -36,6 +35,7 @@ from holdfast.core.machine.coordinator.group_messages import (
     Request,
     Response,
     SendCommit,
+    SendResponse,
 )
 from holdfast.core.machine.events import AssignmentComputed
 from holdfast.core.model.partitions import Resource
@@ -73,7 +73,7 @@ class SimulatedBroker:
         counts: RunCounts,
         *,
         options: CoordinatorOptions,
-        answer: Callable[[Answer], None],
+        answer: Callable[[SendResponse], None],
     ):
         self.clock, self.trace, self.ownership_log = clock, trace, ownership_log
         self.counts, self.answer = counts, answer
@@ -185,7 +185,7 @@ class Answers:
         self.clock, self.network, self.processes, self.counts = clock, network, processes, counts
         self.respond = hooks.respond(self._respond)
 
-    def send(self, answer: Answer) -> None:
+    def send(self, answer: SendResponse) -> None:
         """Send an answer."""
         clock, process, response = self.clock, self.processes[answer.client], answer.response
         if isinstance(response, events.JoinAnswered):
@@ -357,7 +357,7 @@ class Hooks:
     # Around the arrival of a request at the coordinator.
     arrive: Callable[[Arrive], Arrive] = unchanged
     # Around the sending of an answer by the coordinator.
-    answer: Callable[[Callable[[Answer], None]], Callable[[Answer], None]] = unchanged
+    answer: Callable[[Callable[[SendResponse], None]], Callable[[SendResponse], None]] = unchanged
     # Around the arrival of an answer at its process.
     respond: Callable[[Respond], Respond] = unchanged
     # Around a leader's round: the assignments for the claims of all members.

@@ -26,7 +26,7 @@ import numpy as np
 
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.coordinator.coordinator import Coordinator
-from holdfast.core.machine.coordinator.group_messages import CoordinatorOptions
+from holdfast.core.machine.coordinator.group import CoordinatorOptions
 from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.leader.subscriptions import digest_of
 from holdfast.core.machine.member.member import Member

@@ -20,7 +20,7 @@ from tests.proof.rules.commits import DeliveredBatch, check_commits
 from tests.proof.rules.running import RunningRules
 
 from holdfast.core.machine import actions
-from holdfast.core.machine.coordinator.group_messages import SendCommit
+from holdfast.core.machine.coordinator.group import SendCommit
 from holdfast.core.machine.events import AssignmentComputed, CommitAnswered
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource

@@ -42,7 +42,7 @@ from holdfast.core.machine.leader.designs import (
 )
 from holdfast.core.machine.leader.leader_round import just_before
 from holdfast.core.machine.member.holdings import ordered
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.policy import TOLERANCE_MS, Policy
 from holdfast.core.model.constants import Design
 from holdfast.core.model.partitions import Resource
 from holdfast.sim.clock import OwnershipLog
@@ -297,7 +297,7 @@ class RoundChecker:
         n_revoked = sum(len(s.revoked) for s in seen.members)
         if delay_ms and n_revoked:
             fail("S9", now_ms, f"{n_revoked} revoked beside a delay of {delay_ms} ms")
-        if 0 < delay_ms <= policy.tolerance_ms:
+        if 0 < delay_ms <= TOLERANCE_MS:
             fail("D5", now_ms, f"a delay of {delay_ms} ms")
         designs = {policy.design, *map(policy.design_of, policy.kinds)}
         paced = Design.INCREMENTAL in designs and policy.interval_ms > 0

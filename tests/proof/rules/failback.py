@@ -19,7 +19,7 @@ from dataclasses import replace
 from tests.proof.rules.records import EARLY_MS, Awaited, Moment, brought_shards
 from tests.proof.rules.seen import Seen
 
-from holdfast.core.machine.leader.ring import identities_of
+from holdfast.core.machine.leader.subscriptions import identities_of
 from holdfast.core.model.partitions import Resource
 
 

@@ -18,7 +18,7 @@ from collections.abc import Mapping
 
 from tests.proof.rules.records import Awaited, Moment, RecentChanges, among, new_members
 
-from holdfast.core.machine.leader.ring import identities_of, identity_of
+from holdfast.core.machine.leader.subscriptions import identities_of, identity_of
 from holdfast.core.machine.leader.successors import short_wait_ms
 from holdfast.core.model.partitions import Resource
 

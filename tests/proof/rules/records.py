@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.proof.rules.seen import Seen, SeenRound
 
-from holdfast.core.machine.leader.ring import hash_of_topic, identities_of, shown
+from holdfast.core.machine.leader.subscriptions import hash_of_topic, identities_of, shown
 from holdfast.core.machine.leader.successors import START_MS
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource

@@ -18,9 +18,9 @@ from holdfast.core.machine.actions import ComputeAssignment
 from holdfast.core.machine.events import AssignmentComputed
 from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.leader.designs import CooperativeAssignor, EagerAssignor
-from holdfast.core.machine.leader.ring import identity_of
 from holdfast.core.machine.leader.subscriptions import (
     SubscribedMember,
+    identity_of,
     subscribed_members,
     with_locations,
 )

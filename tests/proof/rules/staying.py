@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from tests.proof.rules.records import EARLY_MS
 from tests.proof.rules.seen import Seen, SeenRound
 
-from holdfast.core.machine.leader.ring import identities_of
+from holdfast.core.machine.leader.subscriptions import identities_of
 from holdfast.core.machine.leader.successors import MOST_TIMES
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import Resource

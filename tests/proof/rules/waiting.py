@@ -55,8 +55,8 @@ from tests.proof.rules.records import (
 )
 from tests.proof.rules.seen import Seen, SeenRound
 
-from holdfast.core.machine.leader.ring import identity_of, identity_of_id, shown
 from holdfast.core.machine.leader.state_reconstruction import longest_wait_ms
+from holdfast.core.machine.leader.subscriptions import identity_of, identity_of_id, shown
 from holdfast.core.machine.policy import Policy, When
 from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.container import Leaving

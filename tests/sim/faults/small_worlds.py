@@ -15,7 +15,7 @@ from tests.proof.rules.attached import CheckedWorld
 from tests.proof.rules.seen import SeenRound, see
 
 from holdfast.core.machine.actions import ComputeAssignment
-from holdfast.core.machine.coordinator.group_messages import Answer, SendCommit
+from holdfast.core.machine.coordinator.group import SendCommit, SendResponse
 from holdfast.core.machine.events import AssignmentComputed, CommitAnswered
 from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.core.machine.policy import Policy
@@ -230,7 +230,7 @@ def tape(w: InstrumentedWorld) -> Tape:
         go()
 
     def answered(answer: Function) -> Function:
-        def answer_and_keep(a: Answer) -> None:
+        def answer_and_keep(a: SendResponse) -> None:
             kept.responses.append((a.client, a.response))
             answer(a)
 

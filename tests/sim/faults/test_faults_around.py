@@ -15,7 +15,7 @@ from tests.pipeline.histories import generation
 from tests.pipeline.local import made, rows
 from tests.sim.faults.small_worlds import ends_well, world
 
-from holdfast.core.machine.coordinator.group_messages import Durable
+from holdfast.core.machine.coordinator.group import Durable
 from holdfast.core.machine.leader.assignor_protocol import MemberView
 from holdfast.core.machine.leader.designs import EagerAssignor
 from holdfast.members.config.settings import Settings

@@ -24,7 +24,7 @@ from holdfast.core.machine.codes import (
     ErrorCode,
     describe,
 )
-from holdfast.core.machine.coordinator.group_messages import SendCommit
+from holdfast.core.machine.coordinator.group import SendCommit
 from holdfast.core.machine.events import (
     CommitAnswered,
     HeartbeatAnswered,

@@ -29,10 +29,10 @@ from tests.sim.faults.small_worlds import (
 
 from holdfast.core.machine.actions import ComputeAssignment, SendLeave
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.coordinator.group_messages import (
-    Answer,
+from holdfast.core.machine.coordinator.group import (
     Received,
     SendCommit,
+    SendResponse,
 )
 from holdfast.core.machine.events import (
     AssignmentComputed,
@@ -229,7 +229,7 @@ def test_53_revoking_takes_longer_than_allowed() -> None:
     late = replace(_late_commit(process, revoked), generation=generation, member_id=old)
     (answer,) = group.step(w.now_ms, Received(process.client, late))
     fenced = CommitAnswered(0, ErrorCode.UNKNOWN_MEMBER_ID)
-    refused = isinstance(answer, Answer) and answer.response == fenced
+    refused = isinstance(answer, SendResponse) and answer.response == fenced
     assert refused, "a commit of it is refused"
 
 
@@ -267,7 +267,7 @@ def test_55_a_commit_after_the_revocation() -> None:
     terms = {r: w.terms[process.client, r] for r in member.owned}
     assert member.terms == terms, "owned resources may be committed, and no revoked ones"
     (answer,) = group.step(w.now_ms, Received(process.client, _late_commit(process, revoked)))
-    refused = isinstance(answer, Answer) and answer.response == CommitAnswered(
+    refused = isinstance(answer, SendResponse) and answer.response == CommitAnswered(
         0, ErrorCode.ILLEGAL_GENERATION
     )
     assert refused, "the coordinator refuses a commit of the old generation"

@@ -83,7 +83,7 @@ def check(
 
     The file is one of Kafka's own tools; its security keys may be Java's or librdkafka's.
     """
-    from holdfast.cluster.properties import oddities
+    from holdfast.cluster.settings import oddities
 
     rows: list[dict[str, Any]] = []
 

@@ -91,7 +91,7 @@ def run(
     """
     from holdfast.fleet.analysis.findings import doctor
     from holdfast.fleet.analysis.group.rebalances import CommitTimes
-    from holdfast.fleet.analysis.source_times import read_age
+    from holdfast.fleet.analysis.times import read_age
 
     with open_source(
         source_options,

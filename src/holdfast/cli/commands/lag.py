@@ -124,7 +124,7 @@ def _of_coordinators(
 
 def _report_age(tables: Tables, note: Callable[[str], None]) -> None:
     """Report the age of lags in tables that ``watch`` should update and does not."""
-    from holdfast.fleet.analysis.source_times import read_age
+    from holdfast.fleet.analysis.times import read_age
 
     age = read_age(tables, time.time_ns() // 1_000_000)
     if age.is_stale():

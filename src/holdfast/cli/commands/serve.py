@@ -22,9 +22,8 @@ from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.cli.updater import Updater
-    from holdfast.cli.watch_loop import WatchTask
-    from holdfast.fleet.analysis.source_times import Since
+    from holdfast.cli.updater import Updater, WatchTask
+    from holdfast.fleet.analysis.times import Since
     from holdfast.fleet.report.serving.served_fleet import ServedFleet
     from holdfast.fleet.tables.storage.paths import StoragePath
 
@@ -86,7 +85,7 @@ def run(
     elif source is not None:
         raise ConfigError("give either -b HOST:PORT, a live cluster, or --input PATH, its tables")
     else:
-        from holdfast.cli.watch_loop import WatchTask
+        from holdfast.cli.updater import WatchTask
 
         task = WatchTask(
             bootstrap=bootstrap,

@@ -6,8 +6,8 @@ import time
 
 from holdfast.cli import options
 from holdfast.cli.declared import group_of
+from holdfast.cli.durations import parse_retention
 from holdfast.cli.output import notes
-from holdfast.cli.watch_loop import parse_retention
 
 EXAMPLES = """\b
 Examples:

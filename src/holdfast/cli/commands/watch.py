@@ -11,7 +11,7 @@ from holdfast.cli.declared import Option
 from holdfast.cli.durations import above_zero_s
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
-from holdfast.cli.watch_loop import BatchReporter, WatchTask, follow_cluster
+from holdfast.cli.updater import BatchReporter, WatchTask, follow_cluster
 from holdfast.core.command_lines import option
 from holdfast.errors import is_interrupt
 

@@ -4,8 +4,7 @@
 ``shared_values`` what a consumer's session shares with them, ``codes`` Kafka's errors. ``policy``
 has the table of policies and the settings of the designs, and makes a policy of a user's function;
 ``policy_laws`` checks it. ``supported_protocols`` makes the protocols that members support.
-``upgrade`` checks changes of assignor step by step, ``clients`` tells which client library the
-members of a group run.
+``upgrade`` checks changes of assignor step by step.
 
 ================  =================================================================
 ``member/``       a member of a group

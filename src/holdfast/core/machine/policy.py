@@ -45,8 +45,13 @@ _TIMES = (
     "first_member_delay_ms",
     "interval_ms",
     "stabilization_ms",
-    "tolerance_ms",
 )
+
+TOLERANCE_MS = 100
+"""A deadline this near counts as reached.
+
+Clocks drift, and a delay of a few ms would start one round after the other.
+"""
 
 
 class When(StrEnum):
@@ -94,9 +99,6 @@ class Policy:
     stabilization_ms: int = 60_000
     # A user's own policy (:mod:`holdfast.core.machine.policy`); None: the design decides alone.
     own: Any = None
-    # A deadline this near counts as reached. Clocks drift, and a delay of a few ms would start one
-    # round after the other.
-    tolerance_ms: int = 100
     # Name in the registry, or a user's own assignor; computes every target.
     assignor: Named = "cooperative-sticky"
     options: Mapping[str, object] = field(default_factory=dict)  # options of that assignor

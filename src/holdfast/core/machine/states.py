@@ -11,7 +11,7 @@
 
 **Strategy.** Rows are data. ``docs/machines.md`` is generated from them, and a test compares it.
 :meth:`Member.receive` enforces the member's table, ``go`` of
-:mod:`holdfast.core.machine.coordinator.group_data` the group's, which is at the end of the file.
+:mod:`holdfast.core.machine.coordinator.group` the group's, which is at the end of the file.
 
 States keep Kafka's names (``AbstractCoordinator.MemberState``); ``REVOKING`` lies between
 ``STABLE`` and the next join while resources are stopped, flushed and committed, and ``LEAVING``

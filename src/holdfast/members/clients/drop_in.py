@@ -23,15 +23,16 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType
 from typing import Any
 
-from holdfast.cluster import aws, credentials, kerberos
+from holdfast.cluster import credentials, kerberos
 from holdfast.cluster.client_configs import ssl_context
 from holdfast.cluster.settings import ConnectionSettings
+from holdfast.cluster.token_sources import AWS_MECHANISM
 from holdfast.errors import ConfigError, RemoteProtocolError, SourceError
 from holdfast.members.config.client_keys import RESETS
 from holdfast.members.config.settings import Settings
@@ -39,6 +40,7 @@ from holdfast.members.config.settings import Settings
 _PORT = 9092
 _IN_TEXTS = ("holdfast.drain.timeout.ms", "holdfast.location")  # named in texts of a member
 DELAY = "scheduled_rebalance_max_delay_ms"
+STRATEGY = "partition_assignment_strategy"
 SAME = {
     "group_id": "group.id",
     "group_instance_id": "group.instance.id",
@@ -220,7 +222,7 @@ def with_login(
         word.replace("_", "."): one for word, one in options.items() if word.startswith(LOGINS)
     }
     mechanism = options.get("sasl_mechanism")
-    if not given and mechanism != aws.MECHANISM:
+    if not given and mechanism != AWS_MECHANISM:
         return dict(options)
     more = {
         "bootstrap.servers": options.get("bootstrap_servers"),
@@ -249,8 +251,8 @@ def is_ours(keyword: str) -> bool:
 def settings_of(
     options: Mapping[str, Any],
     ours: Mapping[str, Any],
-    strategies: Iterable[Any] | None,
     *,
+    written: Container[str],
     same: Mapping[str, str],
     assignor_of: Callable[[Any], Any],
     more: Mapping[str, Any] = {},
@@ -261,11 +263,13 @@ def settings_of(
     ----------
     options, ours : mapping of str to object
         The client's keywords, all of them, and those of :func:`is_ours`.
-    strategies : iterable or None
-        ``partition_assignment_strategy``; None if only a policy is named. ``assignor_of`` converts
-        an element to a name or an assignor of holdfast.
+    written : container of str
+        The client's keywords that the program has written; the others have the client's defaults.
+        A policy without a written :data:`STRATEGY` chooses the assignors itself.
     same : mapping of str to str
         Keyword of the client -> key of the member.
+    assignor_of : callable
+        Converts an element of :data:`STRATEGY` to a name or an assignor of holdfast.
     more : mapping of str to object
         More keys of the member; a keyword of holdfast overrides them.
 
@@ -281,10 +285,11 @@ def settings_of(
         "auto.offset.reset": _reset(options["auto_offset_reset"]),
         **more,
     }
-    listed = None if strategies is None else list(strategies)
-    if listed is not None:
+    listed: list[Any] = []
+    if STRATEGY in written or "holdfast_policy" not in ours:
+        listed = list(options[STRATEGY])
         config["partition.assignment.strategy"] = list(map(assignor_of, listed))
-    given = _lag_keys(listed or ()) | _our_keys(ours)
+    given = _lag_keys(listed) | _our_keys(ours)
     named = {key: word for word, key in same.items()}
     named |= {key: key.replace(".", "_") for key in _IN_TEXTS}
     return replace(Settings.parse(config | given), user_names=named)

@@ -4,8 +4,8 @@
 ``supervisor``        the thread between the member and the work; a worker begins here
 ``machine``           decides what begins, ends and fails; knows neither threads nor a clock
 ``attempts``          the state of the work, the effects to perform, and how the work learns of its
-                      end; the interface of each form of work
-``runners``           a function on a thread of its own; callbacks with all resources of a round
-``event_loop``        a coroutine on one event loop
+                      end; failures and their delays
+``runners``           a thread for each function, an event loop for coroutines, or a thread for the
+                      callbacks with all resources of a rebalance
 ====================  ============================================================================
 """

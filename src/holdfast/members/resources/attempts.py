@@ -1,13 +1,9 @@
 """Attempts at the work on a resource: their state, the effects on them, their failures.
 
-**Rules.** The supervisor's thread performs effects in the order in which the machine returned them.
-It alone calls a runner, which never waits. A runner reports the start and the end of attempts from
-any thread.
-
-The stop event of an attempt is set once: when the resource is revoked or lost, or the worker ends.
-From then on the work has ``seconds_left`` to end. ``is_lost`` is true as soon as another worker may
-have begun: the resource was lost, or the deadline has passed. The work must not save state from
-then on.
+**Rules.** The stop event of an attempt is set once: when the resource is revoked or lost, or the
+worker ends. From then on the work has ``seconds_left`` to end. ``is_lost`` is true as soon as
+another worker may have begun: the resource was lost, or the deadline has passed. The work must not
+save state from then on.
 
 A failure has these rules:
 
@@ -20,15 +16,15 @@ A failure has these rules:
    its work has run for ``backoff_max_ms``. A resource of another worker is forgotten
    :data:`FORGOTTEN_AFTER` times ``backoff_max_ms`` after the last failure here; a later failure
    counts from 1.
-4. The worker requests a round when its report has changed and no round has carried it: at the
-   earliest :data:`COLLECT_MS` later, and :data:`ROUND_MS` after its last request.
+4. The worker requests a rebalance when its report has changed and none has carried it: at the
+   earliest :data:`COLLECT_MS` later, and :data:`REBALANCE_MS` after its last request.
 
 Example: with 1 s and 300 s, work that cannot start is restarted after about 1, 2, 4 ... 256, 300,
 300 s, and is reported after 1 s.
 
-**Strategy.** Values and interfaces. The machine writes an :class:`Attempt`; the program's event
-reads it. The variation of a delay is a function of the resource and the attempt's number, so the
-same failures have the same times in every run.
+**Strategy.** The machine writes an :class:`Attempt`; the program's stop event reads it. The
+variation of a delay is a function of the resource and the attempt's number, so the same failures
+have the same times in every run.
 
 References: ``threading.Event`` and ``asyncio.Event``, whose names are kept; Kafka Connect's
 ``task.shutdown.graceful.timeout.ms``; systemd's ``RestartSec``; Kubernetes, "CrashLoopBackOff";
@@ -39,17 +35,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Container
 from dataclasses import dataclass
 from enum import StrEnum
 from hashlib import blake2b
-from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple
 
-from holdfast.core.model.partitions import Resource as Pair
 from holdfast.core.wire.layouts.container import MOST_FAILED, FailedPartitions
 
 if TYPE_CHECKING:
     import asyncio
+
+REPORTED_AFTER = 2
+FORGOTTEN_AFTER = 2
+COLLECT_MS = 1_000
+REBALANCE_MS = 10_000
+_SPREAD = 0.2  # largest variation of a delay, as a part of it
+_TEXT, _NAME = 500, 60  # characters kept of an error, and of its type's name
 
 
 class Resource(NamedTuple):
@@ -62,28 +64,9 @@ class Resource(NamedTuple):
     number: int
 
 
-def resource_name(resource: Pair) -> str:
+def resource_name(resource: Resource) -> str:
     """Return a resource as text: ``kind-number``."""
-    return f"{resource[0]}-{resource[1]}"
-
-
-class Runner(Protocol):
-    """One form of a program's work."""
-
-    def begin(self, attempts: Sequence[Attempt]) -> None:
-        """Begin attempts."""
-
-    def stop(self, attempts: Sequence[Attempt], *, lost: bool) -> None:
-        """Request the end of attempts."""
-
-    def abandon(self, attempts: Sequence[Attempt]) -> None:
-        """Stop waiting for attempts past their deadline, which may continue."""
-
-    def is_inside(self) -> bool:
-        """Return whether the caller is the program's work."""
-
-    def close(self) -> None:
-        """Release the runner's own threads."""
+    return f"{resource.kind}-{resource.number}"
 
 
 class ResourceStatus(StrEnum):
@@ -127,85 +110,18 @@ class ResourceState:
 class Attempt:
     """One attempt at the work on a resource, from its start until it has ended."""
 
-    resource: Pair
+    resource: Resource
     began_ms: int
-    is_again: bool  # an attempt before it has failed
+    is_retry: bool  # an attempt before it has failed
     is_stopping: bool = False
     is_overdue: bool = False
     is_lost: bool = False  # another worker may have begun
     deadline_ms: int | None = None  # of its end, by the monotonic clock
+    lost_ms: int = 0  # since when the worker does not own the resource any more
 
 
-@dataclass(frozen=True, slots=True)
-class Begin:
-    """Begin attempts."""
-
-    attempts: tuple[Attempt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Stop:
-    """Request the end of attempts; ``lost``: another worker may have begun."""
-
-    attempts: tuple[Attempt, ...]
-    lost: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Lose:
-    """Report the loss of attempts that are ending: another worker may have begun."""
-
-    attempts: tuple[Attempt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class Overdue:
-    """Report attempts past their deadline: the revocation stops waiting for them."""
-
-    attempts: tuple[Attempt, ...]
-
-
-@dataclass(frozen=True, slots=True)
-class RevocationEnded:
-    """Complete the revocation with this token."""
-
-    token: int
-
-
-@dataclass(frozen=True, slots=True)
-class LogLine:
-    """Log a text with its arguments, and an error."""
-
-    level: int
-    text: str
-    arguments: tuple[object, ...]
-    error: BaseException | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class EndWorker:
-    """End the worker with an error."""
-
-    error: BaseException
-
-
-@dataclass(frozen=True, slots=True)
-class RequestRound:
-    """Request a round: the reported failures have changed."""
-
-
-Started: TypeAlias = Callable[[Attempt], None]
-Ended: TypeAlias = Callable[[Attempt, BaseException | None], None]
-"""Callbacks by which a runner reports the start, and the end with its error, of an attempt."""
-
-Effect: TypeAlias = (
-    Begin | Stop | Lose | Overdue | RevocationEnded | LogLine | EndWorker | RequestRound
-)
-Effects: TypeAlias = list[Effect]
-
-
-class _Readable:
-    """What both events report of an attempt."""
+class _AttemptReader:
+    """Reads an attempt for the work on it."""
 
     def __init__(self, attempt: Attempt):
         self._attempt = attempt
@@ -226,7 +142,7 @@ class _Readable:
         return None if deadline_ms is None else max(0.0, deadline_ms / 1000 - time.monotonic())
 
 
-class StopEvent(_Readable):
+class StopEvent(_AttemptReader):
     """Notifies a function that runs for one resource that it has to end.
 
     A worker makes it, and gives it to ``run`` as the second argument.
@@ -251,7 +167,7 @@ class StopEvent(_Readable):
         return self.is_set()
 
 
-class AsyncStopEvent(_Readable):
+class AsyncStopEvent(_AttemptReader):
     """Notifies a coroutine that runs for one resource that it has to end.
 
     A worker makes it, and gives it to an ``async def run`` as the second argument.
@@ -282,14 +198,6 @@ class AsyncStopEvent(_Readable):
         return self.is_set()
 
 
-REPORTED_AFTER = 2
-FORGOTTEN_AFTER = 2
-COLLECT_MS = 1_000
-ROUND_MS = 10_000
-_SPREAD = 0.2  # largest variation of a delay, as a part of it
-_TEXT, _NAME = 500, 60  # characters kept of an error, and of its type's name
-
-
 @dataclass(slots=True, kw_only=True)
 class Failure:
     """The failures in a row of one resource."""
@@ -301,25 +209,51 @@ class Failure:
     retry_ms: int  # time of the next attempt
 
 
-class Failures:
-    """Failures of one worker by resource; the delays of two workers vary differently by ``who``."""
+class EffectKind(StrEnum):
+    """The step that the supervisor takes after an event of the machine."""
 
-    def __init__(self, backoff_ms: int, backoff_max_ms: int, who: str = ""):
+    BEGIN = "begin attempts"
+    STOP = "request the end of attempts"
+    STOP_LOST = "request the end of attempts: another worker may have begun"
+    LOST_LATE = "report the loss of attempts that are ending: another worker may have begun"
+    OVERDUE = "report attempts past their deadline: the revocation stops waiting for them"
+    ENDED = "report the end of an attempt by itself or by an error"
+    REVOKED = "complete a revocation"
+    REQUEST_REBALANCE = "request a rebalance: the reported failures have changed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Effect:
+    """One step that the supervisor takes, with what its kind needs."""
+
+    kind: EffectKind
+    attempts: tuple[Attempt, ...] = ()
+    token: int = -1  # of a revocation
+    error: BaseException | None = None  # of the attempt that has ended
+    failure: Failure | None = None  # which that error has caused
+
+
+class Failures:
+    """Failures of one worker by resource; the delays of two workers vary by their ``name``."""
+
+    def __init__(self, backoff_ms: int, backoff_max_ms: int, name: str = ""):
         self._backoff_ms = backoff_ms
         self.backoff_max_ms = backoff_max_ms
-        self._who = who
-        self.by_resource: dict[Pair, Failure] = {}
-        self.check_ms: int | None = None  # when to check whether to request a round
-        self._requested_ms = -ROUND_MS
+        self._name = name
+        self.by_resource: dict[Resource, Failure] = {}
+        self.check_ms: int | None = None  # when to check whether to request a rebalance
+        self._requested_ms = -REBALANCE_MS
         self._last_reported: tuple[FailedPartitions, ...] = ()  # in the last subscription
 
-    def note(self, resource: Pair, error: BaseException, now_ms: int, began_ms: int) -> Failure:
+    def record(
+        self, resource: Resource, error: BaseException, now_ms: int, began_ms: int
+    ) -> Failure:
         """Count a failure of an attempt that began at ``began_ms``."""
         before = self.by_resource.get(resource)
         lasted = now_ms - began_ms >= self.backoff_max_ms
         count = 1 if before is None or lasted else before.count + 1
         name = type(error).__name__
-        self.by_resource[resource] = found = Failure(
+        self.by_resource[resource] = failure = Failure(
             count=count,
             text=f"{name}: {error}"[:_TEXT],
             name=name[:_NAME],
@@ -328,22 +262,22 @@ class Failures:
         )
         if count >= REPORTED_AFTER:
             self._change(now_ms)
-        return found
+        return failure
 
-    def _delay_ms(self, resource: Pair, count: int) -> int:
+    def _delay_ms(self, resource: Resource, count: int) -> int:
         whole_ms = min(self._backoff_ms << min(count - 1, 30), self.backoff_max_ms)
         kind, number = resource
-        digest = blake2b(f"{self._who} {kind} {number} {count}".encode(), digest_size=4).digest()
+        digest = blake2b(f"{self._name} {kind} {number} {count}".encode(), digest_size=4).digest()
         part = int.from_bytes(digest) / (2**32 - 1)
         return round(whole_ms * (1 - _SPREAD + 2 * _SPREAD * part))
 
-    def clear(self, resource: Pair, now_ms: int) -> None:
+    def clear(self, resource: Resource, now_ms: int) -> None:
         """Forget the failures of a resource whose work runs."""
-        found = self.by_resource.pop(resource, None)
-        if found is not None and found.count >= REPORTED_AFTER:
+        failure = self.by_resource.pop(resource, None)
+        if failure is not None and failure.count >= REPORTED_AFTER:
             self._change(now_ms)
 
-    def report(self, now_ms: int, owned: Container[Pair]) -> tuple[FailedPartitions, ...]:
+    def report(self, now_ms: int, owned: Container[Resource]) -> tuple[FailedPartitions, ...]:
         """Return the failures for a subscription, and record them as reported.
 
         Old failures of resources that are not ``owned`` are forgotten (rule 3).
@@ -355,8 +289,8 @@ class Failures:
         self._last_reported = self._reported()
         return self._last_reported
 
-    def is_round_due(self, now_ms: int) -> bool:
-        """Return whether to request a round now, because no round has carried a change."""
+    def is_rebalance_due(self, now_ms: int) -> bool:
+        """Return whether to request a rebalance now, because none has carried a change."""
         if self.check_ms is None or now_ms < self.check_ms:
             return False
         self.check_ms = None
@@ -367,12 +301,13 @@ class Failures:
 
     def _change(self, now_ms: int) -> None:
         if self.check_ms is None:
-            self.check_ms = max(now_ms + COLLECT_MS, self._requested_ms + ROUND_MS)
+            self.check_ms = max(now_ms + COLLECT_MS, self._requested_ms + REBALANCE_MS)
 
     def _reported(self) -> tuple[FailedPartitions, ...]:
         """Return repeated failures, sorted by kind and error; the first hundred."""
-        found = sorted(r for r, f in self.by_resource.items() if f.count >= REPORTED_AFTER)
+        repeated = sorted(r for r, f in self.by_resource.items() if f.count >= REPORTED_AFTER)
         by_error: dict[tuple[str, str], list[int]] = {}
-        for kind, number in found[:MOST_FAILED]:
-            by_error.setdefault((kind, self.by_resource[kind, number].name), []).append(number)
+        for resource in repeated[:MOST_FAILED]:
+            key = resource.kind, self.by_resource[resource].name
+            by_error.setdefault(key, []).append(resource.number)
         return tuple(FailedPartitions(*key, tuple(own)) for key, own in sorted(by_error.items()))

@@ -21,31 +21,21 @@ References: Kafka Connect's ``Worker``, whose tasks start and stop in parallel a
 from __future__ import annotations
 
 import heapq
-import logging
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import count
 
-from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.container import FailedPartitions
 from holdfast.members.resources.attempts import (
     Attempt,
-    Begin,
     Effect,
-    Effects,
-    EndWorker,
+    EffectKind,
     Failure,
     Failures,
-    LogLine,
-    Lose,
-    Overdue,
-    RequestRound,
+    Resource,
     ResourceState,
     ResourceStatus,
-    RevocationEnded,
-    Stop,
-    resource_name,
 )
 
 
@@ -90,10 +80,8 @@ class ResourceMachine:
         self._entries: dict[Resource, _OwnedResource] = {}
         self._queue: deque[_OwnedResource] = deque()
         self._n_alive = 0
-        self._left: dict[
-            Resource, tuple[Attempt, int]
-        ] = {}  # attempts of revoked or lost resources; since when
-        self._waits: list[_Ending] = []
+        self._left: dict[Resource, Attempt] = {}  # attempts of revoked or lost resources
+        self._endings: list[_Ending] = []
         self._timers: list[_Timer] = []
         self._order = count()
         self._ends = False
@@ -129,19 +117,19 @@ class ResourceMachine:
     @property
     def is_idle(self) -> bool:
         """Whether no revocation waits for the end of an attempt."""
-        return not self._waits
+        return not self._endings
 
     @property
     def deadline_ms(self) -> int | None:
         """Time of the next :meth:`tick`; None: not before the next event."""
-        times = [wait.deadline_ms for wait in self._waits]
+        times = [ending.deadline_ms for ending in self._endings]
         times += [self._timers[0][0]] if self._timers else []
         times += [] if self.failures.check_ms is None else [self.failures.check_ms]
         return min(times, default=None)
 
     # Events
 
-    def assigned(self, now_ms: int, resources: Iterable[Resource]) -> Effects:
+    def assigned(self, now_ms: int, resources: Iterable[Resource]) -> list[Effect]:
         """Begin the work on newly owned ``resources``, after the delay of a recent failure."""
         resources = tuple(resources)
         effects = self.lost(now_ms, resources)  # attempts still ending are of an earlier term
@@ -150,81 +138,81 @@ class ResourceMachine:
             failure = self.failures.by_resource.get(resource)
             if failure is not None and failure.retry_ms > now_ms:
                 entry.status = ResourceStatus.FAILED
-                self._at(failure.retry_ms, entry)
+                self._schedule(failure.retry_ms, entry)
             else:
                 self._queue.append(entry)
         return effects + self._begin(now_ms)
 
-    def revoked(self, now_ms: int, resources: Iterable[Resource], token: int) -> Effects:
+    def revoked(self, now_ms: int, resources: Iterable[Resource], token: int) -> list[Effect]:
         """End the work on revoked ``resources``; the revocation ``token`` waits for it."""
         return self._stop(now_ms, self._entries_of(resources), token=token)
 
-    def lost(self, now_ms: int, resources: Iterable[Resource]) -> Effects:
+    def lost(self, now_ms: int, resources: Iterable[Resource]) -> list[Effect]:
         """End the work on lost ``resources``; nothing waits: another worker may have begun."""
         entries = self._entries_of(resources)
         ending = tuple(e.attempt for e in entries if e.attempt and e.attempt.is_stopping)
-        effects: Effects = [Lose(ending)] if ending else []
+        effects = [Effect(kind=EffectKind.LOST_LATE, attempts=ending)] if ending else []
         for attempt in ending:
             attempt.is_lost = True
         for entry in entries:
             self._leave(entry, now_ms)
         return effects + self._stop(now_ms, entries, lost=True)
 
-    def stop_all(self, now_ms: int) -> Effects:
+    def stop_all(self, now_ms: int) -> list[Effect]:
         """End all work at once, and begin nothing more: the worker ends."""
         self._ends = True
         return self._stop(now_ms, list(self._entries.values()))
 
-    def started(self, attempt: Attempt) -> Effects:
+    def started(self, attempt: Attempt) -> list[Effect]:
         """Record that ``on_assigned`` has returned."""
         entry = self._entries.get(attempt.resource)
         if entry and entry.attempt is attempt and entry.status is ResourceStatus.STARTING:
             entry.status = ResourceStatus.RUNNING
         return []
 
-    def ended(self, now_ms: int, attempt: Attempt, error: BaseException | None) -> Effects:
+    def ended(self, now_ms: int, attempt: Attempt, error: BaseException | None) -> list[Effect]:
         """Record the end of an attempt: by an error, by itself, or on request."""
         self._n_alive -= 1
-        effects: Effects = []
-        if error is not None and not isinstance(error, Exception):
-            effects.append(EndWorker(error))
+        effects: list[Effect] = []
+        failure: Failure | None = None
         if attempt.is_stopping:
-            if error is not None:
-                name = resource_name(attempt.resource)
-                text = "the end of the work on %s raised"
-                effects.append(LogLine(logging.ERROR, text, (name,), error))
-            effects += self._stopped(now_ms, attempt)
-            return effects + self._begin(now_ms)
-        entry = self._entries[attempt.resource]
-        entry.attempt = None
-        if error is None:
-            entry.status = ResourceStatus.ENDED
-            self.failures.clear(entry.resource, now_ms)
+            effects = self._stopped(attempt)
         else:
-            effects.append(self._fail(now_ms, entry, attempt, error))
+            entry = self._entries[attempt.resource]
+            entry.attempt = None
+            if error is not None:
+                failure = self._fail(now_ms, entry, attempt, error)
+            else:
+                entry.status = ResourceStatus.ENDED
+                self.failures.clear(entry.resource, now_ms)
+        if error is not None or attempt.is_overdue:
+            kind = EffectKind.ENDED
+            end = Effect(kind=kind, attempts=(attempt,), error=error, failure=failure)
+            effects.insert(0, end)  # an error is logged before the member continues
         return effects + self._begin(now_ms)
 
-    def tick(self, now_ms: int) -> Effects:
-        """Do what is due: declare attempts overdue, restart work, request a round."""
-        effects: Effects = []
-        late = {a for w in self._waits if w.deadline_ms <= now_ms for a in w.pending}
+    def tick(self, now_ms: int) -> list[Effect]:
+        """Do what is due: declare attempts overdue, restart work, request a rebalance."""
+        effects: list[Effect] = []
+        late = {a for e in self._endings if e.deadline_ms <= now_ms for a in e.pending}
         if late:
             for attempt in late:
                 attempt.is_overdue = attempt.is_lost = True
                 entry = self._entries.get(attempt.resource)
                 if entry is not None and entry.attempt is attempt:
                     self._leave(entry, now_ms)
-            effects.append(Overdue(tuple(sorted(late, key=lambda a: a.resource))))
+            attempts = tuple(sorted(late, key=lambda a: a.resource))
+            effects.append(Effect(kind=EffectKind.OVERDUE, attempts=attempts))
             effects += self._stop_waiting(late)
         while self._timers and self._timers[0][0] <= now_ms:
             self._fire(now_ms, heapq.heappop(self._timers))
-        if self.failures.is_round_due(now_ms) and not self._ends:
-            effects.append(RequestRound())
+        if self.failures.is_rebalance_due(now_ms) and not self._ends:
+            effects.append(Effect(kind=EffectKind.REQUEST_REBALANCE))
         return effects + self._begin(now_ms)
 
     # Steps
 
-    def _begin(self, now_ms: int) -> Effects:
+    def _begin(self, now_ms: int) -> list[Effect]:
         begun = []
         while self._queue and not self._ends:
             if self._most is not None and self._n_alive >= self._most:
@@ -236,15 +224,15 @@ class ResourceMachine:
                 continue  # queued again when that attempt has ended
             failure = self.failures.by_resource.get(entry.resource)
             entry.attempt = attempt = Attempt(
-                resource=entry.resource, began_ms=now_ms, is_again=failure is not None
+                resource=entry.resource, began_ms=now_ms, is_retry=failure is not None
             )
             if not self._one_call:
                 entry.status = ResourceStatus.RUNNING
             if failure is not None:
-                self._at(now_ms + self.failures.backoff_max_ms, entry, attempt)
+                self._schedule(now_ms + self.failures.backoff_max_ms, entry, attempt)
             self._n_alive += 1
             begun.append(attempt)
-        return [Begin(tuple(begun))] if begun else []
+        return [Effect(kind=EffectKind.BEGIN, attempts=tuple(begun))] if begun else []
 
     def _stop(
         self,
@@ -253,9 +241,9 @@ class ResourceMachine:
         *,
         token: int | None = None,
         lost: bool = False,
-    ) -> Effects:
+    ) -> list[Effect]:
         """Request the end of the attempts of ``entries``; those without an attempt end at once."""
-        effects: Effects = []
+        effects: list[Effect] = []
         pending = {entry.attempt for entry in entries if entry.attempt is not None}
         deadline_ms = now_ms + self._stop_ms * (self._n_calls(entries) if self._one_call else 1)
         for entry in entries:
@@ -268,11 +256,12 @@ class ResourceMachine:
                 attempt.deadline_ms, attempt.is_lost = deadline_ms, lost
                 attempt.is_stopping = True
             new.sort(key=lambda a: a.resource)
-            effects.append(Stop(tuple(new), lost))
+            kind = EffectKind.STOP_LOST if lost else EffectKind.STOP
+            effects.append(Effect(kind=kind, attempts=tuple(new)))
         if pending:
-            self._waits.append(_Ending(deadline_ms=deadline_ms, pending=pending, token=token))
+            self._endings.append(_Ending(deadline_ms=deadline_ms, pending=pending, token=token))
         elif token is not None:
-            effects.append(RevocationEnded(token))
+            effects.append(Effect(kind=EffectKind.REVOKED, token=token))
         return effects
 
     def _n_calls(self, entries: list[_OwnedResource]) -> int:
@@ -291,50 +280,43 @@ class ResourceMachine:
         """Remove a lost or revoked resource; its attempt may continue."""
         del self._entries[entry.resource]
         if entry.attempt is not None:
-            self._left[entry.resource] = entry.attempt, now_ms
+            self._left[entry.resource] = entry.attempt
+            entry.attempt.lost_ms = now_ms
 
-    def _stopped(self, now_ms: int, attempt: Attempt) -> Effects:
+    def _stopped(self, attempt: Attempt) -> list[Effect]:
         """Record the end of an attempt whose end was requested."""
         resource, effects = attempt.resource, self._stop_waiting({attempt})
         entry = self._entries.get(resource)
-        left, since_ms = self._left.get(resource, (None, 0))
-        if left is attempt:
+        if self._left.get(resource) is attempt:
             del self._left[resource]
-            if attempt.is_overdue:
-                text = "the work on %s has ended, %.1f s too late"
-                late_s = (now_ms - since_ms) / 1000
-                effects.append(LogLine(logging.WARNING, text, (resource_name(resource), late_s)))
             if entry is not None:
                 self._queue.append(entry)
         elif entry is not None and entry.attempt is attempt:
             del self._entries[resource]
         return effects
 
-    def _stop_waiting(self, attempts: set[Attempt]) -> Effects:
+    def _stop_waiting(self, attempts: set[Attempt]) -> list[Effect]:
         """Stop waiting for ``attempts``."""
-        effects: Effects = []
-        waits, self._waits = self._waits, []
-        for wait in waits:
-            wait.pending -= attempts
-            if wait.pending:
-                self._waits.append(wait)
-            elif wait.token is not None:
-                effects.append(RevocationEnded(wait.token))
+        effects = []
+        endings, self._endings = self._endings, []
+        for ending in endings:
+            ending.pending -= attempts
+            if ending.pending:
+                self._endings.append(ending)
+            elif ending.token is not None:
+                effects.append(Effect(kind=EffectKind.REVOKED, token=ending.token))
         return effects
 
     def _fail(
         self, now_ms: int, entry: _OwnedResource, attempt: Attempt, error: BaseException
-    ) -> Effect:
-        failure = self.failures.note(entry.resource, error, now_ms, attempt.began_ms)
+    ) -> Failure:
+        failure = self.failures.record(entry.resource, error, now_ms, attempt.began_ms)
         self.n_failures += 1
         entry.status = ResourceStatus.FAILED
-        self._at(failure.retry_ms, entry)
-        text = "%s has failed, %d in a row: the next attempt is in %.1f s"
-        retry_s = (failure.retry_ms - now_ms) / 1000
-        arguments = resource_name(entry.resource), failure.count, retry_s
-        return LogLine(logging.ERROR, text, arguments, error)
+        self._schedule(failure.retry_ms, entry)
+        return failure
 
-    def _at(self, at_ms: int, entry: _OwnedResource, attempt: Attempt | None = None) -> None:
+    def _schedule(self, at_ms: int, entry: _OwnedResource, attempt: Attempt | None = None) -> None:
         heapq.heappush(self._timers, (at_ms, next(self._order), entry, attempt))
 
     def _fire(self, now_ms: int, timer: _Timer) -> None:

@@ -1,11 +1,17 @@
-"""Runs the work on resources on threads: a function for each, or callbacks with all of them.
+"""Runs the work on resources: a function or a coroutine for each, or callbacks with all of them.
 
-**Rules.** :class:`ThreadRunner` has a thread for each attempt. The threads are daemons: a function
-that does not end keeps no process alive. A thread that cannot be started is a failure of its
-resource.
+**Rules.** The supervisor's thread alone calls a runner, which never waits. A runner reports the
+start and the end of attempts from any thread.
 
-:class:`ListenerRunner` calls the callbacks of a listener with all resources of a round, one at a
-time, on a thread of their own. If a callback is past its deadline, the next ones run on another
+:class:`ThreadRunner` has a thread for each attempt. The threads are daemons: a function that does
+not end keeps no process alive. A thread that cannot be started is a failure of its resource.
+
+:class:`LoopRunner` has one event loop of its own: a program's own loop is not used. A coroutine
+past its deadline is cancelled. The loop ends with the worker; coroutines that still run are
+cancelled, too.
+
+:class:`ListenerRunner` calls the callbacks of a listener with all resources of a rebalance, one at
+a time, on a thread of their own. If a callback is past its deadline, the next ones run on another
 thread. If ``on_assigned`` raises, ``on_revoked`` is called for the same resources, so that started
 work ends, and each resource is retried by a call of its own. For resources whose ``on_assigned``
 was not called, no other callback is called.
@@ -13,26 +19,55 @@ was not called, no other callback is called.
 **Strategy.** A listener's thread has a queue of calls. A call that has not begun can be dropped, in
 whole or in part.
 
-References: Kafka Connect, which runs a task on a thread of its own; KIP-429
-(``ConsumerRebalanceListener``).
+References: ``asyncio.Runner``, which ends a loop in the same order; Kafka Connect, which runs a
+task on a thread of its own; KIP-429 (``ConsumerRebalanceListener``).
 """
 
 from __future__ import annotations
 
 import inspect
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from holdfast.cluster.signal_safe import Mailbox
 from holdfast.members.resources.attempts import (
+    AsyncStopEvent,
     Attempt,
-    Ended,
     Resource,
-    Started,
     StopEvent,
     resource_name,
 )
 from holdfast.members.runtime.member_status import Log
+
+if TYPE_CHECKING:
+    import asyncio
+
+_END_S = 1.0  # time for cancelled coroutines to end when the loop ends
+
+Started: TypeAlias = Callable[[Attempt], None]
+Ended: TypeAlias = Callable[[Attempt, BaseException | None], None]
+"""Callbacks by which a runner reports the start, and the end with its error, of an attempt."""
+
+
+class Runner(Protocol):
+    """One form of a program's work."""
+
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        """Begin attempts."""
+
+    def stop(self, attempts: Sequence[Attempt], *, lost: bool) -> None:
+        """Request the end of attempts."""
+
+    def abandon(self, attempts: Sequence[Attempt]) -> None:
+        """Stop waiting for attempts past their deadline, which may continue."""
+
+    def is_inside(self) -> bool:
+        """Return whether the caller is the program's work."""
+
+    def close(self) -> None:
+        """Release the runner's own threads."""
 
 
 class ThreadRunner:
@@ -75,7 +110,7 @@ class ThreadRunner:
     def _call(self, attempt: Attempt, stop: StopEvent) -> None:
         self._own.is_ours = True
         try:
-            _check_done(self._run(Resource(*attempt.resource), stop))
+            _check_done(self._run(attempt.resource, stop))
         except BaseException as error:  # even an exit: the worker waits for this thread
             self._end(attempt, error)
         else:
@@ -91,6 +126,101 @@ def _check_done(result: object) -> None:
     if inspect.iscoroutine(result) or inspect.isgenerator(result):
         result.close()
         raise TypeError(f"run returned a {type(result).__name__}: give an async function")
+
+
+class LoopRunner:
+    """Runs a task of asyncio for each attempt."""
+
+    def __init__(self, run: Callable[[Resource, AsyncStopEvent], Awaitable[object]], ended: Ended):
+        import asyncio  # only a worker with coroutines loads it
+
+        self._asyncio = asyncio
+        self._run = run
+        self._ended = ended
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._serve, name="holdfast-loop", daemon=True)
+        # The two below belong to the loop's thread.
+        self._events: dict[Attempt, asyncio.Event] = {}
+        self._tasks: dict[Attempt, asyncio.Task[BaseException | None]] = {}
+
+    def begin(self, attempts: Sequence[Attempt]) -> None:
+        """Make a task for each attempt."""
+        if self._thread.ident is None:
+            self._thread.start()
+        self._loop.call_soon_threadsafe(self._make, tuple(attempts))
+
+    def stop(self, attempts: Sequence[Attempt], *, lost: bool) -> None:
+        """Set the stop events of attempts."""
+        self._loop.call_soon_threadsafe(self._set, tuple(attempts))
+
+    def abandon(self, attempts: Sequence[Attempt]) -> None:
+        """Cancel the coroutines of attempts."""
+        self._loop.call_soon_threadsafe(self._cancel, tuple(attempts))
+
+    def is_inside(self) -> bool:
+        """Return whether the caller is a coroutine of the loop."""
+        return threading.get_ident() == self._thread.ident
+
+    def close(self) -> None:
+        """Request the end of the loop."""
+        if self._thread.ident is None:
+            self._loop.close()
+        else:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+
+    # The loop's thread
+
+    def _serve(self) -> None:
+        asyncio = self._asyncio
+        asyncio.set_event_loop(self._loop)
+        try:
+            self._loop.run_forever()
+            left = asyncio.all_tasks(self._loop)
+            for task in left:
+                task.cancel()
+            if left:
+                self._loop.run_until_complete(asyncio.wait(left, timeout=_END_S))
+            self._loop.run_until_complete(self._loop.shutdown_asyncgens())
+        finally:
+            self._loop.close()
+
+    def _make(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            event = self._events[attempt] = self._asyncio.Event()
+            if attempt.is_stopping:
+                event.set()
+            stop = AsyncStopEvent(attempt, event)
+            name = f"holdfast-{resource_name(attempt.resource)}"
+            task = self._loop.create_task(self._call(attempt, stop), name=name)
+            task.add_done_callback(partial(self._done, attempt))
+            self._tasks[attempt] = task
+
+    async def _call(self, attempt: Attempt, stop: AsyncStopEvent) -> BaseException | None:
+        """Run the coroutine; return its error, also an exit, which would end the loop."""
+        try:
+            await self._run(attempt.resource, stop)
+        except self._asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            return error
+        return None
+
+    def _done(self, attempt: Attempt, task: asyncio.Task[BaseException | None]) -> None:
+        del self._events[attempt], self._tasks[attempt]
+        if not task.cancelled():
+            self._ended(attempt, task.result())
+        else:
+            self._ended(attempt, None if attempt.is_stopping else RuntimeError("cancelled"))
+
+    def _set(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            if (event := self._events.get(attempt)) is not None:
+                event.set()
+
+    def _cancel(self, attempts: Sequence[Attempt]) -> None:
+        for attempt in attempts:
+            if (task := self._tasks.get(attempt)) is not None:
+                task.cancel()
 
 
 _Callback = Callable[[list[Resource]], None]
@@ -143,8 +273,8 @@ class ListenerRunner:
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
         """Call ``on_assigned``: once for all first attempts, and once for each retry."""
-        new = [attempt for attempt in attempts if not attempt.is_again]
-        groups = [new, *([attempt] for attempt in attempts if attempt.is_again)]
+        new = [attempt for attempt in attempts if not attempt.is_retry]
+        groups = [new, *([attempt] for attempt in attempts if attempt.is_retry)]
         for group in filter(None, groups):
             if self._callback("on_assigned") is not None:
                 with self._lock:
@@ -197,8 +327,8 @@ class ListenerRunner:
         return _CallThread(self._make, self._name)
 
     def _callback(self, name: str) -> _Callback | None:
-        found: _Callback | None = getattr(self._listener, name, None)
-        return found
+        callback: _Callback | None = getattr(self._listener, name, None)
+        return callback
 
     # The thread of the calls
 
@@ -230,7 +360,7 @@ class ListenerRunner:
         if callback is None or not attempts:
             return None
         try:
-            callback([Resource(*attempt.resource) for attempt in attempts])
+            callback([attempt.resource for attempt in attempts])
         except BaseException as error:
             return error
         return None

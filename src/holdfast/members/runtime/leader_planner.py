@@ -1,10 +1,10 @@
-"""The work of a member that leads: it plans rounds, and logs what its rounds leave out.
+"""The work of a member that leads: it plans assignments, and logs what they leave out.
 
-**Rules.** A topic that cannot be described is left out of the round, without other effects. A
+**Rules.** A topic that cannot be described is left out of the rebalance, without other effects. A
 leader that cannot look up topics or plan at all lets every member keep what it claims. If a lag
 source is slow, fails, or returns lags that do not fit, the leader plans by counts (the fall-back of
-KAFKA-5337): no round waits for lags longer than ``holdfast.lag.timeout.ms``. Only a leader requests
-lags, once a round.
+KAFKA-5337): no rebalance waits for lags longer than ``holdfast.lag.timeout.ms``. Only a leader
+requests lags, once a rebalance.
 
 References: KIP-429, "Consumer leader"; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative
 Rebalancing, "Leader process", Designs II and III; Kafka's ConsumerCoordinator,
@@ -16,7 +16,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -39,12 +39,11 @@ from holdfast.core.machine.leader.subscriptions import subscribers_of
 from holdfast.errors import HoldfastError
 from holdfast.members.config.own_assignors import TimedFunction
 from holdfast.members.config.settings import Settings
-from holdfast.members.metrics import Wait
+from holdfast.members.metrics import DelayedPartitions
 from holdfast.members.runtime.member_status import NAME, Log, MemberLog
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.counts import VersionedCounts
-    from holdfast.core.machine.leader.subscriptions import SubscribedMember
+    from holdfast.core.machine.leader.subscriptions import SubscribedMember, VersionedCounts
 
 
 Lags = Mapping[str, Sequence[int]]
@@ -54,10 +53,23 @@ LagSource = Callable[[Mapping[str, int]], Lags]
 Racks = Mapping[str, Sequence[Sequence[str]]]
 
 LAG_TIMEOUT_MS = 2_000
+_SHOWN, _SOON_S = 5, 1.0
+MAX_REPORTED = 10
+_MOST_NAMES = 3
+_LONGEST = 249  # characters of a topic's name that Kafka allows
+
+_REASONS: Mapping[int, str] = {
+    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
+        "this leader may not describe it (TOPIC_AUTHORIZATION_FAILED); grant DESCRIBE on the topic "
+        "to the principal of every member, since each of them may lead"
+    ),
+    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it does not exist (UNKNOWN_TOPIC_OR_PARTITION)",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "no topic can have this name (INVALID_TOPIC_EXCEPTION)",
+}
 
 
 class LeaderPlanner:
-    """Plans the rounds of a member that leads.
+    """Plans the assignments of a group for the member that leads it.
 
     Parameters
     ----------
@@ -87,13 +99,13 @@ class LeaderPlanner:
         self._lags = timed_lag_source(lag_source, settings["holdfast.lag.timeout.ms"], self._log)
         self._find_racks = find_racks
         self._version = version
-        self.newest_version: int | None = None  # reported in the last round
-        self._warnings = RoundWarnings(settings, self._log)
+        self.newest_version: int | None = None  # reported in the last rebalance
+        self._warnings = LeaderWarnings(settings, self._log)
         self._wants_lags = any(map(uses_lags, assignors))
-        self.waits = PlannedWaits(self._log)
+        self.delays = PlannedDelays(self._log)
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
-        """Plan a round; topics of other members are looked up."""
+        """Plan a rebalance; topics of other members are looked up."""
         counts = dict(request.partitions)
         try:
             self._look_up(request, counts)
@@ -116,11 +128,11 @@ class LeaderPlanner:
             self._log.exception("the leader's plan failed")
             done = stay(self._assignors, _of_existing(request, counts), error)
         done = replace(done, partitions=tuple(sorted(counts.items())))
-        self.waits.note(request, done)
+        self.delays.record(request, done)
         return done
 
     def _look_up(self, request: actions.ComputeAssignment, counts: dict[str, int]) -> None:
-        """Replace ``counts`` by those of the topics of the round; 0 for a missing topic."""
+        """Replace ``counts`` by those of the rebalance's topics; 0 for a missing topic."""
         from holdfast.core.machine.leader.leader_round import named_in_round
 
         known = {topic: count for topic, count in counts.items() if count}
@@ -129,14 +141,14 @@ class LeaderPlanner:
         counts |= {topic: known.get(topic, 0) for topic in topics}
         refused: Mapping[str, int] = {}
         if not topics <= known.keys():
-            found = self._count(topics)
-            counts |= {topic: n for topic, n in found.counts.items() if topic in topics}
-            refused = {t: code for t, code in found.refused.items() if not counts.get(t, 1)}
+            answer = self._count(topics)
+            counts |= {topic: n for topic, n in answer.counts.items() if topic in topics}
+            refused = {t: code for t, code in answer.refused.items() if not counts.get(t, 1)}
         self._warnings.left_out(refused, request.members, request.member_id)
 
     def _newer(self, leader_round: LeaderRound, own: int | None) -> VersionedCounts | None:
         """Return the group's newest version if newer than this leader's; log it once."""
-        from holdfast.core.machine.leader.counts import newest_reported
+        from holdfast.core.machine.leader.subscriptions import newest_reported
 
         newest = newest_reported(leader_round.subscribed_members())
         before, self.newest_version = self.newest_version, newest.version if newest else None
@@ -169,123 +181,109 @@ def _of_existing(
     return replace(request, partitions=tuple(sorted((t, n) for t, n in counts.items() if n)))
 
 
-def _fitting(found: Racks, counts: Mapping[str, int]) -> Racks:
+def _fitting(racks: Racks, counts: Mapping[str, int]) -> Racks:
     """Return racks for exactly the counted partitions: a topic may grow between two requests."""
     return {
-        topic: [found[topic][p] if p < len(found.get(topic, ())) else () for p in range(count)]
+        topic: [racks[topic][p] if p < len(racks.get(topic, ())) else () for p in range(count)]
         for topic, count in counts.items()
     }
 
 
-_SHOWN, _SOON_S = 5, 1.0
+class PlannedDelays:
+    """The delayed rebalances of a leader's plan, for the log and for metrics.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Open:
-    """A wait that has begun and not ended."""
-
-    name: str
-    partitions: Mapping[str, tuple[int, ...]]
-    until_s: float  # by the monotonic clock
-
-
-class PlannedWaits:
-    """Partitions that wait for departed members, as a leader plans: for the log and for metrics.
-
-    The log has one line when a wait begins, one when it ends, and none in between. A new leader
-    logs the waits that it finds as if they had just begun. A failed plan changes nothing. Written
-    on one thread, read on any.
+    The log has one line when the wait for a departed member begins, one when it ends, and none in
+    between. A new leader logs the waits that it finds as if they had just begun. A failed plan
+    changes nothing. Written on one thread, read on any.
     """
 
     def __init__(self, log: Log):
         self._log = log
         self.n_reassigned = 0  # partitions that others have until their members are back
-        self._open: dict[str, _Open] = {}
-        self._members: tuple[JoinedMember, ...] = ()  # of the last round that was planned
+        # Time of the last plan by the monotonic clock, and its delays by identity.
+        self._last: tuple[float, Mapping[str, DelayedPartitions]] = 0.0, {}
+        self._members: tuple[JoinedMember, ...] = ()  # for which that plan was made
 
-    def read(self) -> tuple[Wait, ...]:
-        """Return the current waits."""
-        now_s = time.monotonic()
+    def read(self) -> tuple[DelayedPartitions, ...]:
+        """Return the current delays."""
+        planned_s, delays = self._last
+        age_s = time.monotonic() - planned_s
         return tuple(
-            Wait(departed=o.name, partitions=o.partitions, seconds_left=max(0.0, o.until_s - now_s))
-            for o in self._open.values()
+            replace(delay, seconds_left=max(0.0, delay.seconds_left - age_s))
+            for delay in delays.values()
         )
 
-    def note(self, request: ComputeAssignment, done: AssignmentComputed) -> None:
-        """Record a planned round."""
+    def record(self, request: ComputeAssignment, done: AssignmentComputed) -> None:
+        """Record a plan."""
         if done.failure is not None:
             return
         self.n_reassigned = sum(len(own) for who in done.reassigned for _, own in who.owned or ())
         if request.led is None:  # other members may have led since
-            self._open, self._members = {}, ()
-        if done.waiting or self._open:
+            self._last, self._members = (0.0, {}), ()
+        if done.waiting or self._last[1]:
             self._compare(request, done)
         self._members = request.members
 
     def _compare(self, request: ComputeAssignment, done: AssignmentComputed) -> None:
-        now_s, before = time.monotonic(), self._open
+        now_s, (before_s, before) = time.monotonic(), self._last
         keys = [_key(wait.identity, before) for wait in done.waiting]
         names = _names(self._members) if {*keys} - before.keys() else {}
-        now: dict[str, _Open] = {}
+        now: dict[str, DelayedPartitions] = {}
         for key, wait in zip(keys, done.waiting, strict=True):
-            old = now.get(key)
-            name = before[key].name if key in before else _name(key, names, wait.static)
-            own = dict(wait.owned or ())
-            until_s = now_s + wait.delay_ms / 1000
-            if old is not None:  # kinds with delays of their own
-                own, until_s = {**old.partitions, **own}, max(until_s, old.until_s)
-            now[key] = _Open(name=name, partitions=own, until_s=until_s)
-        self._open = now
-        for key, begun in now.items():
+            name = before[key].departed if key in before else _name(key, names, wait.static)
+            own, left_s = dict(wait.owned or ()), wait.delay_ms / 1000
+            if (other := now.get(key)) is not None:  # of a kind with a delay of its own
+                own, left_s = {**other.partitions, **own}, max(left_s, other.seconds_left)
+            now[key] = DelayedPartitions(departed=name, partitions=own, seconds_left=left_s)
+        self._last = now_s, now
+        for key, delay in now.items():
             if key not in before:
-                left_s = begun.until_s - now_s
-                end = datetime.now(UTC) + timedelta(seconds=left_s)
+                end = datetime.now(UTC) + timedelta(seconds=delay.seconds_left)
                 self._log.info(
                     "waiting for %s until %s UTC (%.0f s): %s",
-                    begun.name,
+                    delay.departed,
                     f"{end:%H:%M:%S}",
-                    left_s,
-                    _shown(begun.partitions),
+                    delay.seconds_left,
+                    _shown(delay.partitions),
                 )
         if ended := before.keys() - now.keys():
             present = _names(request.members)
             for key in sorted(ended):
-                self._log.info("%s", _end_of(before[key], key, present, now_s))
+                left_s = before[key].seconds_left - (now_s - before_s)
+                why = _reason_of_end(key, present, left_s)
+                self._log.info("the wait for %s is over: %s", before[key].departed, why)
 
 
 def _key(identity: str, before: Iterable[str]) -> str:
-    """Return the key of a known wait: rounds cut one identity to different lengths."""
-    from holdfast.core.machine.leader.successors import alike
+    """Return the key of a known delay: plans cut one identity to different lengths."""
+    from holdfast.core.machine.leader.subscriptions import alike
 
     return next((key for key in before if key == identity or alike(key, identity)), identity)
 
 
-def _end_of(wait: _Open, identity: str, present: Mapping[str, str], now_s: float) -> str:
+def _reason_of_end(identity: str, present: Mapping[str, str], left_s: float) -> str:
     if identity and any(each.startswith(identity) for each in present):
-        why = "it is back"
-    elif wait.until_s - now_s < _SOON_S:
-        why = "its time is up"
-    else:
-        why = "others have taken what waited"
-    return f"the wait for {wait.name} is over: {why}"
+        return "it is back"
+    if left_s < _SOON_S:
+        return "its time is up"
+    return "others have taken what waited"
 
 
 def _names(members: Iterable[JoinedMember]) -> dict[str, str]:
     """Return names of members by their identities in the leader state."""
-    from holdfast.core.machine.leader.ring import identities_of
-    from holdfast.core.machine.leader.subscriptions import subscribed_members
+    from holdfast.core.machine.leader.subscriptions import identities_of, subscribed_members
 
-    found = subscribed_members(tuple(members), "", 0)
-    return {whole: m.instance_id or m.member_id for m in found for whole in identities_of(m)}
+    subscribed = subscribed_members(tuple(members), "", 0)
+    return {whole: m.instance_id or m.member_id for m in subscribed for whole in identities_of(m)}
 
 
 def _name(identity: str, names: Mapping[str, str], static: bool) -> str:
     if not identity:
         return "the first members" if static else "an unknown member"
-    from holdfast.core.machine.leader.ring import shown
+    from holdfast.core.machine.leader.subscriptions import shown
 
-    found = (name for whole, name in names.items() if whole.startswith(identity))
-    return next(found, f"member {shown(identity)}")
+    known = (name for whole, name in names.items() if whole.startswith(identity))
+    return next(known, f"member {shown(identity)}")
 
 
 def _shown(partitions: Mapping[str, tuple[int, ...]]) -> str:
@@ -294,27 +292,13 @@ def _shown(partitions: Mapping[str, tuple[int, ...]]) -> str:
     return f"{', '.join(every[:_SHOWN])}{more}"
 
 
-MAX_REPORTED = 10
-_MOST_NAMES = 3
-_LONGEST = 249  # characters of a topic's name that Kafka allows
-
-_REASONS: Mapping[int, str] = {
-    ErrorCode.TOPIC_AUTHORIZATION_FAILED: (
-        "this leader may not describe it (TOPIC_AUTHORIZATION_FAILED); grant DESCRIBE on the topic "
-        "to the principal of every member, since each of them may lead"
-    ),
-    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: "it does not exist (UNKNOWN_TOPIC_OR_PARTITION)",
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "no topic can have this name (INVALID_TOPIC_EXCEPTION)",
-}
-
-
-class RoundWarnings:
-    """The warnings of a leader about the members of its rounds and the topics without an owner.
+class LeaderWarnings:
+    """The warnings of a leader about members that rebalance and topics without an owner.
 
     A topic that is left out affects only its own subscribers. A topic is logged once, and again
     when the reason or the members change. A topic that does not exist, and that the leader
     subscribes to, is left to the leader's metadata watch, which names the nearest existing topic. A
-    round logs at most :data:`MAX_REPORTED` lines, so that one member with ten thousand names does
+    plan logs at most :data:`MAX_REPORTED` lines, so that one member with ten thousand names does
     not fill a log. Several members with one location are logged once.
     """
 
@@ -329,7 +313,7 @@ class RoundWarnings:
     ) -> None:
         """Log what has changed about topics that are left out.
 
-        ``refused`` has Kafka's error code of every topic that is left out of this round.
+        ``refused`` has Kafka's error code of every topic that is left out of this rebalance.
         """
         if not refused:
             self._reported = {}
@@ -358,7 +342,7 @@ class RoundWarnings:
             self._log.warning("and %d more topics get no owner", len(changed) - MAX_REPORTED)
 
     def shared_locations(self, members: Iterable[SubscribedMember]) -> None:
-        """Warn if members of a round have one location."""
+        """Warn if several members have one location."""
         from holdfast.core.machine.leader.subscriptions import shared_locations
 
         if self._has_reported_locations or not (shared := shared_locations(members)):
@@ -405,7 +389,7 @@ def timed_lag_source(
         if in_time is not None:
             try:
                 return _checked_lags(in_time(partitions), partitions)
-            except Exception as error:  # whatever the source does, the round continues
+            except Exception as error:  # whatever the source does, the plan continues
                 reason = str(error) or type(error).__name__
         log.warning("lags are not known (%s): this round is planned by counts", reason)
         return {topic: [0] * count for topic, count in partitions.items()}

@@ -1,6 +1,5 @@
 """Kafka's classic group coordinator.
 
-``coordinator`` takes requests. ``group_data`` is the group's state as a plain record, with its
-members. ``rounds`` takes JoinGroup, and begins and ends rounds. ``group_messages`` has the
-messages, the records and their replay.
+``coordinator`` takes requests, ``rebalance`` takes JoinGroup, and begins and ends rebalances.
+``group`` has the messages, the records and their replay, and the group's state with its members.
 """

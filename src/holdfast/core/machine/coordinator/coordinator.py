@@ -1,7 +1,7 @@
 """Kafka's classic group coordinator for one group, without input or output.
 
-**How to drive it**: ``step(now_ms, Received(client, request))`` returns answers and records. Write
-each :class:`Append` to the log and pass it to ``replay``; answers go out after that.
+**How to drive it**: ``step(now_ms, Received(client, request))`` returns responses and records.
+Write each :class:`Append` to the log and pass it to ``replay``; responses go out after that.
 
 **Rules.**
 
@@ -9,16 +9,15 @@ each :class:`Append` to the log and pass it to ``replay``; answers go out after 
   for the leader's assignments, ``STABLE`` answers syncs and heartbeats.
 - The state that must survive a failover changes only in ``replay`` (:class:`Durable`); all other
   state is in :class:`GroupData` and is lost with the coordinator.
-- A member that waits for an answer is alive; its session runs from the answer on.
+- A member that waits for a response is alive; its session runs from the response on.
 - A group's record above ``message.max.bytes`` is not written: the leader's sync, and every sync
-  that waits for it, ends in UNKNOWN_SERVER_ERROR, and a new round begins.
+  that waits for it, ends in UNKNOWN_SERVER_ERROR, and a new rebalance begins.
 - Commits are accepted while ``PREPARING_REBALANCE``, refused with REBALANCE_IN_PROGRESS while
   ``COMPLETING_REBALANCE``. Ownership of partitions is not checked.
 
-**Strategy.** The record is :mod:`holdfast.core.machine.coordinator.group_data`. JoinGroup is
-:mod:`~holdfast.core.machine.coordinator.rounds`, rounds are
-:mod:`~holdfast.core.machine.coordinator.rounds`; the other requests are here. Ties are broken by
-the order of joining.
+**Strategy.** :mod:`~holdfast.core.machine.coordinator.group` has the record, with functions on it,
+and :mod:`~holdfast.core.machine.coordinator.rebalance` JoinGroup and rebalances; the other requests
+are here. Ties are broken by the order of joining.
 
 References: KIP-62, KIP-345, KIP-394 (MEMBER_ID_REQUIRED), KIP-814; KAFKA-9801, KAFKA-12890.
 """
@@ -30,12 +29,22 @@ from typing import assert_never
 
 from holdfast.core.machine.actions import SendHeartbeat, SendJoin, SendLeave, SendSync
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.coordinator.group_data import (
+from holdfast.core.machine.coordinator.group import (
     NEVER_MS,
+    CoordinatorOptions,
+    Durable,
     GroupData,
+    GroupMember,
+    Out,
+    Outs,
+    Received,
+    Request,
+    SendCommit,
+    SendResponse,
     alive,
     beat,
     begun_ms,
+    commit_record,
     fits_log,
     go,
     put,
@@ -44,19 +53,13 @@ from holdfast.core.machine.coordinator.group_data import (
     soonest_ms,
     unknown_or_fenced,
 )
-from holdfast.core.machine.coordinator.group_messages import (
-    Answer,
-    CoordinatorOptions,
-    Durable,
-    GroupMember,
-    Out,
-    Outs,
-    Received,
-    Request,
-    SendCommit,
-    commit_record,
+from holdfast.core.machine.coordinator.rebalance import (
+    join,
+    prepare,
+    rebalance_timed_out,
+    remove,
+    settle,
 )
-from holdfast.core.machine.coordinator.rounds import join, prepare, remove, round_timed_out, settle
 from holdfast.core.machine.events import (
     CommitAnswered,
     HeartbeatAnswered,
@@ -170,7 +173,7 @@ class Coordinator:
 
         Returns
         -------
-        tuple of Answer and Append
+        tuple of SendResponse and Append
             In order.
         """
         group = self.data
@@ -205,7 +208,7 @@ def _take(group: GroupData, client: str, request: Request) -> list[Out]:
             error = refusal(group, request.member_id, request.instance_id, request.generation)
             if error is ErrorCode.NONE:
                 error = beat(group, request.member_id)
-            return [Answer(client, HeartbeatAnswered(request.request, error))]
+            return [SendResponse(client, HeartbeatAnswered(request.request, error))]
         case SendLeave():
             return _leave(group, client, request)
         case SendCommit():
@@ -222,8 +225,8 @@ def _expire(group: GroupData) -> list[Out]:
     for member in list(group.members.values()):
         if not member.waits and group.now_ms >= group.sessions[member.member_id]:
             outs += remove(group, member.member_id)
-    if group.round_ends_ms is not None and group.now_ms >= group.round_ends_ms:
-        outs += round_timed_out(group)
+    if group.rebalance_ends_ms is not None and group.now_ms >= group.rebalance_ends_ms:
+        outs += rebalance_timed_out(group)
     return outs + settle(group)
 
 
@@ -234,14 +237,14 @@ def _sync(group: GroupData, client: str, request: SendSync) -> list[Out]:
     if error is ErrorCode.NONE and group.state is PREPARING:
         error = ErrorCode.REBALANCE_IN_PROGRESS
     if error is not ErrorCode.NONE:
-        return [Answer(client, SyncAnswered(request=request.request, error=error))]
+        return [SendResponse(client, SyncAnswered(request=request.request, error=error))]
     member = group.members[request.member_id]._replace(
         client=client, syncing=request.request, synced=True
     )
     put(group, member)
     alive(group, member)
     if group.state is STABLE:
-        return answer_syncs(group, (member,))
+        return respond_to_syncs(group, (member,))
     if request.member_id != group.leader_id:
         return []
     given = dict(request.assignments)
@@ -251,8 +254,8 @@ def _sync(group: GroupData, client: str, request: SendSync) -> list[Out]:
     if not fits_log(group, record):
         return _refuse_syncs(group)
     go(group, STABLE)
-    group.round_ends_ms = None
-    return [record, *answer_syncs(group, tuple(group.members.values()))]
+    group.rebalance_ends_ms = None
+    return [record, *respond_to_syncs(group, tuple(group.members.values()))]
 
 
 def _refuse_syncs(group: GroupData) -> list[Out]:
@@ -265,14 +268,14 @@ def _refuse_syncs(group: GroupData) -> list[Out]:
     for member in list(group.members.values()):
         if member.syncing is not None:
             response = SyncAnswered(request=member.syncing, error=error)
-            outs.append(Answer(member.client, response))
+            outs.append(SendResponse(member.client, response))
             alive(group, member)
         put(group, member._replace(syncing=None, assignment=b""))
     return outs + prepare(group)
 
 
-def answer_syncs(group: GroupData, members: tuple[GroupMember, ...]) -> list[Out]:
-    """Answer the syncs of ``members`` that wait, each with the member's assignment."""
+def respond_to_syncs(group: GroupData, members: tuple[GroupMember, ...]) -> list[Out]:
+    """Respond to the syncs of ``members`` that wait, each with the member's assignment."""
     assert group.state is STABLE, group.state
     outs: list[Out] = []
     for member in members:
@@ -280,7 +283,7 @@ def answer_syncs(group: GroupData, members: tuple[GroupMember, ...]) -> list[Out
             put(group, member._replace(syncing=None))
             alive(group, member)
             response = SyncAnswered(request=member.syncing, assignment=member.assignment)
-            outs.append(Answer(member.client, response))
+            outs.append(SendResponse(member.client, response))
     return outs
 
 
@@ -289,8 +292,8 @@ def _leave(group: GroupData, client: str, request: SendLeave) -> list[Out]:
     member = group.members.get(request.member_id)
     if member is None and request.instance_id is not None:
         error = unknown_or_fenced(group, request.instance_id)
-        return [Answer(client, LeaveAnswered(request.request, error))]
-    outs: list[Out] = [Answer(client, LeaveAnswered(request.request))]
+        return [SendResponse(client, LeaveAnswered(request.request, error))]
+    outs: list[Out] = [SendResponse(client, LeaveAnswered(request.request))]
     return outs if member is None else outs + remove(group, request.member_id)
 
 
@@ -309,4 +312,4 @@ def _commit(group: GroupData, client: str, request: SendCommit) -> list[Out]:
         ]
         if request.member_id in group.members:
             beat(group, request.member_id)
-    return [*outs, Answer(client, CommitAnswered(request.request, error))]
+    return [*outs, SendResponse(client, CommitAnswered(request.request, error))]

@@ -8,16 +8,15 @@ Kafka's coordinator chooses one assignor and sends its leader the subscriptions 
 ``designs``              the assignors: eager, cooperative, Designs I, II and III; a round of any
 ``leader_round``         subscriptions larger than an honest one, trimmed; a round of an eager or
                          cooperative assignor: subscriptions to assignments
-``subscriptions``        a round of a design, part 1: its members' subscriptions and locations
+``subscriptions``        a round of a design, part 1: what its members report; their identities
 ``state_reconstruction`` part 2: the leader state, reconstructed from the members' shards
 ``delayed_rebalance``    part 3: which partitions wait for a departed member, and who gets them
-``returning_members``    members that are back, and new members that replace departed ones
+``departed_members``     what departed members left; members that are back or replace one
 ``imbalance``            what waits, and what may move now: the question, and all policies
 ``successors``           new members whose presence ends the wait for a departed member
 ``targets``              part 4: the owner wanted for each resource, also of failed ones
+``planner``              part 5: what each member keeps, gains and revokes
 ``leader``               all parts in order, and which of them decides what: the final plan
-``ring``                 the leader state of a round, divided into shards
-``record_limit``         the leader state cut to the limit of the group's record
-``counts``               counts that a static leader planned with; resources it does not know yet
+``ring``                 the leader state of a round, divided into shards that fit the record
 =======================  ==========================================================================
 """

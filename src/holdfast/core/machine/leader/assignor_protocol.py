@@ -33,8 +33,7 @@ from holdfast.core.wire.layouts.state_shard import MemberEntry
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.counts import VersionedCounts
-    from holdfast.core.machine.leader.subscriptions import SubscribedMember
+    from holdfast.core.machine.leader.subscriptions import SubscribedMember, VersionedCounts
     from holdfast.core.wire.many.member_messages import ReadMembers
 
 

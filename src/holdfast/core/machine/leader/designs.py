@@ -76,8 +76,8 @@ from holdfast.core.wire.layouts.state_shard import holds_times
 from holdfast.errors import ConfigError
 
 if TYPE_CHECKING:
-    from holdfast.core.machine.leader.leader import PlannedRound
     from holdfast.core.machine.leader.leader_round import Member
+    from holdfast.core.machine.leader.planner import PlannedRound
     from holdfast.core.machine.leader.subscriptions import SubscribedMember
 
 EAGER = frozenset({RebalanceProtocol.EAGER})
@@ -401,12 +401,11 @@ class DesignAssignor:
 
         members = leader_round.subscribed_members()
         led = leader_round.led
-        known, newer = leader_round.partitions, leader_round.newer
         done = plan_round(
             self.policy,
             members,
-            known if newer is None else newer.shared_with(known),
-            left_alone=known if newer is None else newer.joined_with(known),
+            leader_round.partitions,
+            newer=leader_round.newer,
             generation=leader_round.generation,
             leader_id=leader_round.leader_id,
             lags=leader_round.lags,
@@ -416,10 +415,6 @@ class DesignAssignor:
             and led.settled
             and _same_members(led, leader_round.members),
         )
-        if newer is not None:
-            from holdfast.core.machine.leader.counts import with_new_resources
-
-            done = with_new_resources(done, members, newer, known)
         leader_round.notes.extend(done.notes)
         leader_round.waiting.extend(done.waiting)
         leader_round.reassigned.extend(done.reassigned)
@@ -429,13 +424,16 @@ class DesignAssignor:
         self, leader_round: LeaderRound, members: Sequence[SubscribedMember], plan: PlannedRound
     ) -> dict[str, bytes]:
         """Return the assignments as bytes."""
-        from holdfast.core.machine.leader.counts import planned_counts
-        from holdfast.core.machine.leader.record_limit import fitting_shards
-        from holdfast.core.machine.leader.ring import LeftOut
+        from holdfast.core.machine.leader.ring import LeftOut, fitting_shards
+        from holdfast.core.machine.leader.subscriptions import planned_counts
 
         planned = planned_counts(leader_round.partitions, members, leader_round.leader_id)
         left_out, given = fitting_shards(
-            self.policy, members, plan, planned_bytes=len(planned or b"")
+            self.policy,
+            members,
+            plan.assignments,
+            plan.leader_state,
+            planned_bytes=len(planned or b""),
         )
         # The last part that a record can do without: members know what they keep.
         new_only = self.policy.omit_unchanged or left_out >= LeftOut.UNCHANGED

@@ -34,7 +34,7 @@ from heapq import heapify, heappop, heappush
 import numpy as np
 
 from holdfast.core.machine.leader.successors import short_wait_ms
-from holdfast.core.machine.policy import Policy, PolicyInfo
+from holdfast.core.machine.policy import TOLERANCE_MS, Policy, PolicyInfo
 from holdfast.core.model.columns import I32, I64, Mask
 from holdfast.core.model.constants import INT32_MAX, Design
 from holdfast.core.model.group import Group
@@ -176,7 +176,7 @@ def checked(imbalance: Imbalance, found: object) -> Resolution:
     most_ms = imbalance.policy.longest_pause_ms
     if not 0 <= pause_ms <= most_ms:
         raise PlanError(f"pauses {pause_ms} ms, expected 0 to {most_ms} ms")
-    goes_on = pause_ms > imbalance.policy.tolerance_ms or may_move.any() or moves.assigns_unowned
+    goes_on = pause_ms > TOLERANCE_MS or may_move.any() or moves.assigns_unowned
     if not (may_move.all() or goes_on):
         raise PlanError(f"holds {len(moves)} moves back and pauses {pause_ms} ms: they would wait")
     return Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=pause_ms)
@@ -247,7 +247,7 @@ def incremental(imbalance: Imbalance) -> Resolution:
     moves = imbalance.moves(waits_ms)
     paced = _is_paced(imbalance)[imbalance.group.topics.topic_of[moves.tp]]
     may_move = ~paced
-    if not paced.any() or imbalance.pause_ms > policy.tolerance_ms:
+    if not paced.any() or imbalance.pause_ms > TOLERANCE_MS:
         return Resolution(waits_ms=waits_ms, may_move=may_move, pause_ms=imbalance.pause_ms)
     if not moves.assigns_unowned:
         # The pause counts from here too: a member that claims the batch before it is assigned does
@@ -262,7 +262,7 @@ def damped(imbalance: Imbalance) -> Resolution:
     waits_ms = tuple(each.remaining_ms for each in imbalance.departed)  # for the first members
     moves = imbalance.moves(waits_ms)
     left_ms = policy.stabilization_ms - imbalance.age_ms
-    recent = left_ms > policy.tolerance_ms
+    recent = left_ms > TOLERANCE_MS
     delayed = recent[moves.taker] & (not recent.all())
     if not delayed.any():
         return Resolution(waits_ms=waits_ms, may_move=~delayed, pause_ms=imbalance.pause_ms)

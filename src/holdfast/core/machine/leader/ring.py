@@ -1,9 +1,9 @@
-"""The leader state of a round, divided among its members.
+"""The leader state of a round, divided among its members, and cut to the group's record.
 
 **Rules.**
 
-1. The *identity* of a member is a hash of its instance id if it is static, else of its location
-   (:mod:`holdfast.core.machine.leader.subscriptions`), or of its member id if it has no location.
+1. The *identity* of a member (:mod:`holdfast.core.machine.leader.subscriptions`) is a hash of its
+   instance id if it is static, else of its location, or of its member id if it has no location.
    Members in the order of their identities are a *ring*: the first one follows the last one. A
    topic is named by a hash, too. Hashes are cut to so many bits that a member, or a topic, that
    comes later is unlikely to have the hash of one of the round
@@ -28,12 +28,21 @@
    recently. A, D, E and F carry the list.
 5. The pace of Design III is in every shard.
 6. Parts of shards that are too large are left out in the order of :class:`LeftOut`.
+7. A coordinator writes one record a generation, with the subscription and the assignment of every
+   member. The record contains the shards twice: as members brought them, and as the leader sends
+   them now. No more parts are left out than necessary, until the shards fit
+   ``Policy.leader_state_limit_bytes``, and the records of this round and, if nothing happens, of
+   the next fit ``Policy.record_limit_bytes``. A leader sees neither client ids nor client hosts nor
+   the group's name. Their lengths are estimated, and the configured limit leaves room for longer
+   ones.
 
 **Strategy.** Each member's entry is written once; a shard is a few entries joined. The work is
-linear in the members and in the partitions that they own.
+linear in the members and in the partitions that they own. Sizes of a record are sums of known
+sizes; only the shards are encoded to be measured.
 
 References: Incremental Cooperative Rebalancing, Design II, "Leader exits"; Stoica et al., "Chord",
-whose successor lists hold copies in the same way.
+whose successor lists hold copies in the same way; ``message.max.bytes``;
+:mod:`holdfast.core.wire.layouts.record_size`.
 """
 
 from __future__ import annotations
@@ -42,11 +51,11 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import IntEnum
-from functools import lru_cache
-from hashlib import blake2b
 
-from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.leader.subscriptions import SubscribedMember, hash_of_topic, identity_of
+from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
+from holdfast.core.wire.layouts.record_size import estimate_group_bytes
 from holdfast.core.wire.layouts.state_shard import (
     COPIES,
     CROWDS,
@@ -57,13 +66,20 @@ from holdfast.core.wire.layouts.state_shard import (
     MemberBits,
     MemberEntry,
     Sizes,
-    StateShard,
     digest_of,
     encode_neighbour,
     encode_waiting,
     join_shard,
-    read_shard,
 )
+
+GROUP_BYTES = 300
+"""Bytes of the group's name, which a leader does not see, and of lengths that may grow."""
+
+FRAME_BYTES = 30
+"""Upper bound in bytes of an assignment's frame and message, without lists and shard."""
+
+CHANGE_BYTES = 12
+"""Bytes by which times and numbers in a subscription may grow until the next round."""
 
 
 class LeftOut(IntEnum):
@@ -94,61 +110,21 @@ class RoundState:
     pace_ms: int = 0  # Design III: how long until the next batch
 
 
-@lru_cache(maxsize=16_384)
-def _hashed(name: str) -> str:
-    digest = blake2b(name.encode(errors="surrogatepass"), digest_size=HASH_BITS // 8).digest()
-    return f"{int.from_bytes(digest, 'big'):0{HASH_BITS}b}"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedAssignment:
+    """The planned assignment of one member in one round: next = (owned - revoked) + gained.
 
-
-def identity_of(member: SubscribedMember) -> str:
-    """Return the whole identity of a member, of ``HASH_BITS`` bits."""
-    if member.instance_id is not None:
-        return _hashed(f"static {member.instance_id}")
-    return identity_of_location(member.location) if member.location else identity_of_id(member)
-
-
-def identity_of_location(location: bytes) -> str:
-    """Return the whole identity of the one member with a location."""
-    # The text is hashed, and members of older versions hash the same: it never changes.
-    return _hashed(f"place {location.hex()}")
-
-
-def identity_of_id(member: SubscribedMember) -> str:
-    """Return the whole identity of a dynamic member without a location."""
-    return _hashed(f"member {member.member_id}")
-
-
-def identity_before(member: SubscribedMember, shard: StateShard) -> str:
-    """Return the whole identity that a member had in the ring of a shard that it brings.
-
-    Another member may have joined with the same location since, so that neither has it now.
+    ``kept`` are the member's claims that it keeps.
     """
-    said = member.subscription.location
-    if member.instance_id is None:
-        return identity_of_location(said) if shard.located and said else identity_of_id(member)
-    return identity_of(member)
 
+    kept: TopicPartitions
+    gained: TopicPartitions
+    revoked: TopicPartitions
 
-def identities_of(member: SubscribedMember) -> tuple[str, ...]:
-    """Return the whole identities under which a leader state may name a member.
-
-    A member has the present identity, the one before, and that of the member id.
-    """
-    if member.instance_id is not None:
-        return (identity_of(member),)
-    shard = read_shard(member.subscription.leader_state)
-    before = identity_of(member) if shard is None else identity_before(member, shard)
-    return tuple(dict.fromkeys((identity_of(member), before, identity_of_id(member))))
-
-
-def shown(identity: str) -> str:
-    """Return the beginning of an identity in hex, for people."""
-    return f"{int(identity[:32] or '0', 2):x}"
-
-
-def hash_of_topic(topic: str) -> str:
-    """Return the whole hash of a topic, as long as a member's; a shard has its first bits."""
-    return _hashed(f"topic {topic}")
+    @property
+    def listed(self) -> TopicPartitions:
+        """All that the member is to own, by topic."""
+        return merge_topics((*self.kept, *self.gained)) if self.gained else self.kept
 
 
 def shards(leader_state: RoundState, left_out: LeftOut = LeftOut.NOTHING) -> dict[str, bytes]:
@@ -309,3 +285,54 @@ def _fewest(hashes: Iterable[str], size: int) -> int:
         if len({h[: size + longer] for h in found}) == len(found):
             return longer
     return LONGER[-1]
+
+
+def fitting_shards(
+    policy: Policy,
+    members: Sequence[SubscribedMember],
+    assignments: Mapping[str, PlannedAssignment],
+    leader_state: RoundState | None,
+    *,
+    planned_bytes: int,
+) -> tuple[LeftOut, dict[str, bytes]]:
+    """Return the shards that fit (rule 7), by member id, and the parts left out for that.
+
+    References: ``message.max.bytes``; Incremental Cooperative Rebalancing, "Leader exits".
+    """
+    ids = GROUP_BYTES + estimate_group_bytes((m.member_id, m.instance_id, 0) for m in members)
+    now = ids + sum(m.size_bytes for m in members)
+    later = ids + sum(_later_bytes(m, assignments[m.member_id]) for m in members)
+    shorter = full = planned_bytes
+    for m in members:
+        planned = assignments[m.member_id]
+        gained = FRAME_BYTES + _listed_bytes(planned.gained) + _listed_bytes(planned.revoked)
+        kept = _listed_bytes(planned.kept)
+        full += gained + kept
+        shorter += gained + (kept if m.instance_id is not None else 0)
+    if policy.omit_unchanged:
+        full = shorter
+    for left_out in LeftOut:
+        given = {} if leader_state is None else shards(leader_state, left_out)
+        size = sum(map(len, given.values()))
+        assigned = full if left_out < LeftOut.UNCHANGED else shorter
+        # Two records have to fit: that of this round, with the old shards as members brought them,
+        # and that of the next one, in which the new shards are sent in both directions.
+        record = max(now + assigned + size, later + assigned + 2 * size)
+        if size <= policy.leader_state_limit_bytes and record <= policy.record_limit_bytes:
+            return left_out, given
+    return LeftOut.STATE, {}
+
+
+def _later_bytes(member: SubscribedMember, planned: PlannedAssignment) -> int:
+    """Return the size of the member's next subscription without its shard, if nothing happens."""
+    said = member.subscription
+    before = len(said.leader_state or b"") + _listed_bytes(said.owned)
+    after = _listed_bytes(planned.kept) + _listed_bytes(planned.gained)
+    return (
+        max(0, member.size_bytes - before) + after + _listed_bytes(planned.revoked) + CHANGE_BYTES
+    )
+
+
+def _listed_bytes(partitions: TopicPartitions) -> int:
+    """Return the bytes of a list of partitions in Kafka's messages."""
+    return sum(6 + len(topic.encode()) + 4 * len(numbers) for topic, numbers in partitions)

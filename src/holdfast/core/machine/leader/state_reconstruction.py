@@ -36,14 +36,22 @@ References: Incremental Cooperative Rebalancing, "Leader exits and new leader is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
-from holdfast.core.machine.leader.ring import hash_of_topic, identities_of, identity_before
-from holdfast.core.machine.leader.subscriptions import SubscribedMember
+from holdfast.core.machine.leader.subscriptions import (
+    SubscribedMember,
+    alike,
+    hash_of_topic,
+    identities_of,
+    identity_before,
+    identity_of_id,
+    identity_of_location,
+)
 from holdfast.core.machine.policy import Policy
 from holdfast.core.model.partitions import TopicPartitions, merge_topics
 from holdfast.core.wire.layouts.state_shard import (
@@ -318,3 +326,72 @@ class _Names:
                 alike[:] = [topic for topic in alike if topic in self.claimed] or alike
             self.by_hash[size] = found
         return self.by_hash[size]
+
+
+class PresentMembers:
+    """The members of a round by identity, cut to any size; a shared identity is no member's.
+
+    A member with a generation was in the last round, because a coordinator that removes a member
+    ends its generation. So an identity that the last round named belongs to such a member, even if
+    a member that joins now has the same one. If such a member missed the assignment of the last
+    round, it cannot say that this round named it by its location.
+
+    Example: C misses the assignment of a round that named it by its location. D joins with the same
+    location, so neither has it now. C is the member that the leader state names, and what C claims
+    waits for nobody.
+    """
+
+    def __init__(self, members: Sequence[SubscribedMember], leader_state: LeaderState | None):
+        newest = -1 if leader_state is None else leader_state.generation
+        every = [(whole, i) for i, m in enumerate(members) for whole in identities_of(m)]
+        there = [(whole, i) for whole, i in every if members[i].subscription.generation >= 0]
+        there += [
+            (identity_of_location(m.subscription.location), i)
+            for i, m in enumerate(members)
+            if 0 <= m.subscription.generation < newest
+            and m.subscription.location
+            and m.instance_id is None
+        ]
+        self._index_of = _index_by_identity(every)
+        self._index_there = _index_by_identity(list(dict.fromkeys(there)))
+
+    def find(self, who: MemberEntry) -> int | None:
+        """Return the index of the member that an entry names, None if it is not in the round."""
+        member = self.find_there(who)
+        return self._index_of(who.identity) if member is None else member
+
+    def find_there(self, who: MemberEntry) -> int | None:
+        """Return the same only if the member was in the last round as well."""
+        # A member for which something waits was not in the last round.
+        return None if who.delay_ms else self._index_there(who.identity)
+
+
+def _index_by_identity(every: Sequence[tuple[str, int]]) -> Callable[[str], int | None]:
+    """Return a function from an identity, cut to any size, to the index of its member, or None.
+
+    An identity that two members share is no member's.
+    """
+    said = Counter(whole for whole, _ in every)
+    identities = [(whole, i) for whole, i in every if said[whole] == 1]
+    by_size: dict[int, dict[str, int]] = {}
+
+    def find(identity: str) -> int | None:
+        size = len(identity)
+        if not size:
+            return None
+        if size not in by_size:
+            by_size[size] = {whole[:size]: i for whole, i in identities}
+        return by_size[size].get(identity)
+
+    return find
+
+
+def is_new(member: SubscribedMember) -> bool:
+    """Return whether a member stays and has been in no generation."""
+    return member.stays and member.subscription.generation < 0
+
+
+def is_back(who: MemberEntry, member: SubscribedMember) -> bool:
+    """Return whether another process has a member's instance id or location, in no generation."""
+    same = alike(who.identity, identity_of_id(member))
+    return not same and member.subscription.generation < 0

@@ -1,20 +1,45 @@
-"""The subscriptions of a round whose members use a design, and the locations of its members.
+"""What the members of a design's round report: subscriptions, locations, counts of resources.
 
 **Rules.** One member's odd bytes never stop the group: a subscription that cannot be read counts as
 one without topics and without owned partitions.
+
+*Locations*, by which a restarted process is recognised under its new member id (KIP-345's
+``group.instance.id`` is a location that the coordinator knows):
+
+1. A *location* is a digest of what stays the same when a process restarts: its host, client id
+   and the name that a supervisor gives it, or the value of ``holdfast.location``.
+2. A location counts only if one member of the round has it. Members with equal locations have
+   none: they were configured alike. Example: six members with one client id run on one host. None
+   of them has a location, and the leader identifies all of them by their member ids.
+3. A static member has no location: its instance id has the same purpose.
+4. A location gives its member only what the last member of that location had. The leader resolves
+   locations once, when it reads a round. From then on a location is an identity
+   (:func:`identity_of`), as an instance id is, and costs the leader state nothing.
+
+*Counts*, which name topics by hashes of four bytes:
+
+5. Only a static leader is sent the counts that it planned with: KIP-814 asks the process that
+   replaces it to skip the assignment, and that process does not know what was planned.
+6. A worker that has a version of its resources reports the version and the counts, as the
+   assignor's data of its subscription. If a member reports a newer version than the leader has, the
+   leader plans for what both versions have (:func:`~holdfast.core.machine.leader.leader.plan_round`
+   assigns the rest). Resources that the newer version lacks stay where they are. Example: the
+   leader knows 10 shards. If a newer version has 8, the owner of shard 8 or 9 keeps it.
 
 **Strategy.** A :class:`SubscribedMember` is a member of the JoinGroup response with its decoded
 message.
 
 References: Incremental Cooperative Rebalancing, "Subscription"; ``onLeaderElected`` of Kafka's
-ConsumerCoordinator.
+ConsumerCoordinator; KIP-814; KIP-415 (the leader's configuration offset).
 """
 
 from __future__ import annotations
 
+import struct
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from hashlib import blake2b
 
 from holdfast.core.machine.events import JoinedMember
@@ -27,7 +52,15 @@ from holdfast.core.wire.layouts.container import (
     MemberSubscription,
     decode_member_subscription,
 )
+from holdfast.core.wire.layouts.state_shard import HASH_BITS, StateShard, read_shard
+from holdfast.core.wire.one.reader import Reader
+from holdfast.core.wire.one.writer import Writer
 from holdfast.errors import WireError
+
+_NOBODY = -1
+HASH_BYTES = 4
+SCHEMA = "HoldfastPlannedCounts"
+_VERSION = struct.Struct(">q")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,8 +73,8 @@ class SubscribedMember:
     # What the member reported; ``state_age_ms`` counts to the moment of planning.
     subscription: MemberSubscription
     size_bytes: int = 0  # of the message as it came; 0 if it is not known
-    # Its location, if no other member of the round has the same
-    # (:func:`holdfast.core.machine.leader.subscriptions.with_locations`), empty for none.
+    # Its location, if no other member of the round has the same (:func:`with_locations`), empty for
+    # none.
     location: bytes = b""
 
     @property
@@ -150,26 +183,6 @@ def undisputed(
     }
 
 
-_NOBODY = -1
-
-
-# Locations of members, by which a restarted process is recognised under its new member id.
-#
-# 1. A *location* is a digest of what stays the same when a process restarts: its host, client id
-#    and the name that a supervisor gives it, or the value of ``holdfast.location``. A member sends
-#    the digest in its subscription.
-# 2. A location counts only if one member of the round has it. Members with equal locations have
-#    none: they were configured alike. Example: six members with one client id run on one host. None
-#    of them has a location, and the leader identifies all of them by their member ids.
-# 3. A static member has no location: its instance id has the same purpose.
-# 4. A location gives its member only what the last member of that location had.
-#
-# The leader resolves locations once, when it reads a round. From then on a location is an identity
-# (``identity_of``), as an instance id is, and costs the leader state nothing.
-#
-# References: KIP-345, whose ``group.instance.id`` is a location that the coordinator knows.
-
-
 def digest_of(*parts: str) -> bytes:
     """Return the digest of a location that the texts name together."""
     text = "\0".join(parts)
@@ -195,3 +208,165 @@ def shared_locations(members: Iterable[SubscribedMember]) -> tuple[tuple[str, ..
 def _own(member: SubscribedMember, said: Counter[bytes]) -> bytes:
     location = member.subscription.location
     return location if member.instance_id is None and said[location] == 1 else b""
+
+
+@lru_cache(maxsize=16_384)
+def _hashed(name: str) -> str:
+    digest = blake2b(name.encode(errors="surrogatepass"), digest_size=HASH_BITS // 8).digest()
+    return f"{int.from_bytes(digest, 'big'):0{HASH_BITS}b}"
+
+
+def identity_of(member: SubscribedMember) -> str:
+    """Return the whole identity of a member, of ``HASH_BITS`` bits."""
+    if member.instance_id is not None:
+        return _hashed(f"static {member.instance_id}")
+    return identity_of_location(member.location) if member.location else identity_of_id(member)
+
+
+def identity_of_location(location: bytes) -> str:
+    """Return the whole identity of the one member with a location."""
+    # The text is hashed, and members of older versions hash the same: it never changes.
+    return _hashed(f"place {location.hex()}")
+
+
+def identity_of_id(member: SubscribedMember) -> str:
+    """Return the whole identity of a dynamic member without a location."""
+    return _hashed(f"member {member.member_id}")
+
+
+def identity_before(member: SubscribedMember, shard: StateShard) -> str:
+    """Return the whole identity that a member had in the ring of a shard that it brings.
+
+    Another member may have joined with the same location since, so that neither has it now.
+    """
+    said = member.subscription.location
+    if member.instance_id is None:
+        return identity_of_location(said) if shard.located and said else identity_of_id(member)
+    return identity_of(member)
+
+
+def identities_of(member: SubscribedMember) -> tuple[str, ...]:
+    """Return the whole identities under which a leader state may name a member.
+
+    A member has the present identity, the one before, and that of the member id.
+    """
+    if member.instance_id is not None:
+        return (identity_of(member),)
+    shard = read_shard(member.subscription.leader_state)
+    before = identity_of(member) if shard is None else identity_before(member, shard)
+    return tuple(dict.fromkeys((identity_of(member), before, identity_of_id(member))))
+
+
+def shown(identity: str) -> str:
+    """Return the beginning of an identity in hex, for people."""
+    return f"{int(identity[:32] or '0', 2):x}"
+
+
+def hash_of_topic(topic: str) -> str:
+    """Return the whole hash of a topic, as long as a member's; a shard has its first bits."""
+    return _hashed(f"topic {topic}")
+
+
+def planned_counts(
+    partitions: Mapping[str, int], members: Sequence[SubscribedMember], leader_id: str
+) -> bytes | None:
+    """Return the counts of all subscribed topics; None if the leader is not static."""
+    if not any(m.member_id == leader_id and m.instance_id is not None for m in members):
+        return None
+    named = {t for m in members for t in m.subscription.topics}
+    return _written({t: count for t, count in partitions.items() if t in named})
+
+
+def key_of(topic: str) -> bytes:
+    """Return how the messages name a topic: four bytes of its hash."""
+    return int(hash_of_topic(topic)[: 8 * HASH_BYTES], 2).to_bytes(HASH_BYTES, "big")
+
+
+def _written(counts: Mapping[str, int]) -> bytes:
+    writer = Writer(SCHEMA)
+    for topic in sorted(counts):
+        writer.raw(key_of(topic))
+        writer.uvarint(counts[topic], "count")
+    return writer.done()
+
+
+def read_counts(data: bytes | None) -> tuple[tuple[bytes, int], ...]:
+    """Read hashes of topics with their counts; nothing if nothing can be read."""
+    reader = Reader(data or b"", SCHEMA)
+    found = []
+    try:
+        while reader.n_left:
+            start = reader.pos
+            reader.skip(HASH_BYTES, "topic")
+            found.append((reader.data[start : reader.pos], reader.uvarint("count")))
+    except WireError:
+        return ()
+    return tuple(found)
+
+
+def handed_out(planned: bytes | None) -> tuple[tuple[str, int], ...]:
+    """Return the counts in a leader's assignment, each topic under its hash in hex."""
+    return tuple((found.hex(), count) for found, count in read_counts(planned))
+
+
+def with_names(
+    planned: Sequence[tuple[str, int]], known: Sequence[tuple[str, int]]
+) -> tuple[tuple[str, int], ...]:
+    """Return the counts ``planned`` by topic; a hash becomes a name from ``known``.
+
+    A topic that this process does not know keeps its hash.
+    """
+    if {topic for topic, _ in planned} <= {topic for topic, _ in known}:
+        return tuple(planned)
+    names = {key_of(topic).hex(): topic for topic, _ in known}
+    return tuple(sorted((names.get(topic, topic), count) for topic, count in planned))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VersionedCounts:
+    """The counts of one version of a worker's resources, by hash of the kind."""
+
+    version: int
+    counts: Mapping[bytes, int]
+
+    def shared_with(self, own: Mapping[str, int]) -> dict[str, int]:
+        """Return the counts of resources that are in this version and in ``own``."""
+        counts = {kind: min(n, self.count_of(kind)) for kind, n in own.items()}
+        return {kind: n for kind, n in counts.items() if n}
+
+    def joined_with(self, own: Mapping[str, int]) -> dict[str, int]:
+        """Return the counts of resources in this version or in ``own``, of the kinds in ``own``."""
+        return {kind: max(n, self.count_of(kind)) for kind, n in own.items()}
+
+    def count_of(self, kind: str) -> int:
+        """Return how many resources of a kind this version has."""
+        return self.counts.get(key_of(kind), 0)
+
+
+def report_of(version: int, counts: Mapping[str, int]) -> bytes:
+    """Return a version with its counts, for a subscription."""
+    return _VERSION.pack(version) + _written(counts)
+
+
+def version_of(member: SubscribedMember) -> int | None:
+    """Return the version that a member reports, None if it reports none."""
+    said = member.subscription.assignor_data or b""
+    return _VERSION.unpack_from(said)[0] if len(said) >= _VERSION.size else None
+
+
+def newest_reported(members: Sequence[SubscribedMember]) -> VersionedCounts | None:
+    """Return the newest version that a member reports; None if no member reports one."""
+    said = [m.subscription.assignor_data or b"" for m in members]
+    reports = [
+        (_VERSION.unpack_from(d)[0], d[_VERSION.size :]) for d in said if len(d) >= _VERSION.size
+    ]
+    if not reports:
+        return None
+    version, counts = max(reports)
+    return VersionedCounts(version=version, counts=dict(read_counts(counts)))
+
+
+def alike(one: str, other: str) -> bool:
+    """Return whether two identities, cut to any size, are those of one member."""
+    size = min(len(one), len(other))
+    return size > 0 and one[:size] == other[:size]

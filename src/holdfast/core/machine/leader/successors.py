@@ -39,10 +39,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from holdfast.core.machine.leader.ring import identities_of, identity_of
 from holdfast.core.machine.leader.state_reconstruction import LeaderState
-from holdfast.core.machine.leader.subscriptions import SubscribedMember
-from holdfast.core.machine.policy import Policy
+from holdfast.core.machine.leader.subscriptions import (
+    SubscribedMember,
+    alike,
+    identities_of,
+    identity_of,
+)
+from holdfast.core.machine.policy import TOLERANCE_MS, Policy
 from holdfast.core.model.columns import I32, NO_OWNER
 from holdfast.core.wire.layouts.state_shard import MemberEntry
 
@@ -107,7 +111,7 @@ class RecentJoiners:
         if self.grown_ms is not None:
             kept.append(replace(_GROWTH, delay_ms=left_ms - self.grown_ms))
         kept += [replace(_LEFT, identity=who, delay_ms=left_ms - ms) for who, ms in self.left]
-        return tuple(entry for entry in kept if entry.delay_ms > policy.tolerance_ms)
+        return tuple(entry for entry in kept if entry.delay_ms > TOLERANCE_MS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -137,7 +141,7 @@ def start_ms(policy: Policy) -> int:
 
     Rule 1. 30 s (:data:`START_MS`), or the delay if that is shorter.
     """
-    return min(START_MS, policy.longest_delay_ms) - policy.tolerance_ms
+    return min(START_MS, policy.longest_delay_ms) - TOLERANCE_MS
 
 
 def most_recent_changes(members: int) -> int:
@@ -157,7 +161,7 @@ def restored(
     if leader_state is None:
         return RecentJoiners(grown_ms=0)
     most_ms = policy.recent_ms
-    remains = [e for e in leader_state.recent_changes if e.delay_ms > policy.tolerance_ms]
+    remains = [e for e in leader_state.recent_changes if e.delay_ms > TOLERANCE_MS]
     entries = [e for e in remains if e.owned is not None]
     sizes = {len(e.identity) for e in remains}
     found = {w[:n]: i for i, m in enumerate(members) for w in identities_of(m) for n in sizes}
@@ -440,12 +444,6 @@ def _left(
         if who not in new and not any(alike(who, whole) for whole in here)
     ]
     return (*((who, 0) for who in new), *old)
-
-
-def alike(one: str, other: str) -> bool:
-    """Return whether two identities, cut to any size, are those of one member."""
-    size = min(len(one), len(other))
-    return size > 0 and one[:size] == other[:size]
 
 
 def _recent_joiner(members: Sequence[SubscribedMember], member: int, age_ms: int) -> RecentJoiner:

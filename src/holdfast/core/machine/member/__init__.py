@@ -1,6 +1,7 @@
 """A member of a group.
 
-``member`` takes events. ``member_data`` has its settings, and its state as a plain record.
-``holdings`` is the record of its resources, and the order of revoking them. ``answers`` handles the
-coordinator's answers, ``steps`` holds the steps that several events share, and writes requests.
+``member`` takes events. ``member_data`` has its settings, its state as a plain record, and the
+requests that are written from it. ``holdings`` is the record of its resources, and the order of
+revoking them. ``responses`` handles the coordinator's responses, with the steps that other events
+take as well.
 """

@@ -79,7 +79,7 @@ class Revocation:
     step: RevocationStep
     deadline_ms: int
     limit: Limit
-    of_round: bool = False  # requested by an assignment: REVOKED comes before its ASSIGNED
+    of_rebalance: bool = False  # requested by an assignment: REVOKED comes before its ASSIGNED
     always_call: bool = False  # an eager member's callback comes even when it owns nothing
     attempts: int = 0
     sent_generation: int = -1  # of the last attempt
@@ -165,7 +165,7 @@ class Holdings:
         deadline_ms: int,
         *,
         limit: Limit,
-        of_round: bool = False,
+        of_rebalance: bool = False,
         always_call: bool = False,
     ) -> Actions:
         """Begin to revoke ``resources``.
@@ -180,8 +180,8 @@ class Holdings:
             When the wait for the application ends, whatever step the revocation has reached.
         limit : Limit
             Source of the deadline; for the log.
-        of_round : bool
-            Whether an assignment caused it: then REVOKED comes before that round's ASSIGNED.
+        of_rebalance : bool
+            Whether an assignment caused it: then REVOKED comes before that rebalance's ASSIGNED.
         always_call : bool
             Whether the callback comes even without resources (eager members, KIP-429).
         """
@@ -195,7 +195,7 @@ class Holdings:
             step=RevocationStep.DRAINING,
             deadline_ms=deadline_ms,
             limit=limit,
-            of_round=of_round,
+            of_rebalance=of_rebalance,
             always_call=always_call,
         )
         return (StopFetching(token=token, resources=ordered(resources), deadline_ms=deadline_ms),)
@@ -240,7 +240,7 @@ class Holdings:
         return tuple(actions)
 
     def renew(self, identity: Identity) -> None:
-        """Commit the revocation under ``identity``: a round has begun meanwhile."""
+        """Commit the revocation under ``identity``: a rebalance has begun meanwhile."""
         if self.revocation is not None:
             self.revocation = replace(self.revocation, identity=identity)
 
@@ -331,25 +331,25 @@ class Holdings:
         return job.resources - hidden
 
     def _put_revoked(self, announced: frozenset[Resource], job: Revocation) -> None:
-        """Queue REVOKED, before the ASSIGNED of the same round (KIP-429's order).
+        """Queue REVOKED, before the ASSIGNED of the same rebalance (KIP-429's order).
 
         That ASSIGNED is the newest call, and has none of ``announced``: they were owned before.
         """
         call = Call(call=ListenerCall.REVOKED, resources=announced, revocation=job.token)
         keep = len(self.queue)
-        if job.of_round and self.queue and self.queue[-1].call is ListenerCall.ASSIGNED:
+        if job.of_rebalance and self.queue and self.queue[-1].call is ListenerCall.ASSIGNED:
             keep -= 1
         self.queue = (*self.queue[:keep], call, *self.queue[keep:])
 
     def _pump(self) -> Actions:
-        """Make the next callback, unless one is running or must wait for this round's REVOKED."""
+        """Make the next callback, unless one is running or waits for this rebalance's REVOKED."""
         if self.calling is not None or not self.queue:
             return ()
         head = self.queue[0]
         job = self.revocation
-        waiting = job is not None and job.of_round and job.step is RevocationStep.DRAINING
+        waiting = job is not None and job.of_rebalance and job.step is RevocationStep.DRAINING
         if waiting and head.call is ListenerCall.ASSIGNED and len(self.queue) == 1:
-            return ()  # REVOKED of this round comes first
+            return ()  # REVOKED of this rebalance comes first
         self.queue = self.queue[1:]
         self.calling, self.out_token = head, self._token()
         if head.call is ListenerCall.ASSIGNED:

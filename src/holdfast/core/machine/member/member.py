@@ -31,14 +31,14 @@ LeaveGroup over another.
 - The member drops everything a session timeout after it *sent* the last acknowledged heartbeat
   (KAFKA-9184).
 - A static leader that comes back skips the assignment (KIP-814). If it does not learn with which
-  partition counts the assignments were planned, it asks for one round: topics may have grown.
+  partition counts the assignments were planned, it asks for one rebalance: topics may have grown.
 - A member that leaves before it has an id awaits the id, and leaves with it (KIP-394).
-- A scheduled round is due one delay after its assignment arrived. The next assignment replaces it.
+- A scheduled rebalance is due one delay after its assignment arrived, and the next one replaces it.
 - The application compares ``terms`` before it commits: the coordinator checks the generation, not
   the term in which records were handed out, and they may be committed in that term only.
 
 **Strategy.** One function for each event changes a plain record (``member_data``); those for the
-coordinator's answers are in ``answers``. After each event ``_advance`` takes the steps that are
+coordinator's responses are in ``responses``. After each event ``_advance`` takes the steps that are
 open: find the coordinator, revoke, join, leave. ``states`` has the table.
 
 References: KIP-62, KIP-345, KIP-394, KIP-429, KIP-568, KIP-814; Incremental Cooperative
@@ -78,26 +78,28 @@ from holdfast.core.machine.leader.assignor_protocol import (
     RebalanceProtocol,
     choose_rebalance_protocol,
 )
-from holdfast.core.machine.member import answers
+from holdfast.core.machine.member import responses
 from holdfast.core.machine.member.holdings import (
     Holdings,
     Limit,
     names,
     topics_of,
 )
-from holdfast.core.machine.member.member_data import NEVER_MS, NO_REQUEST, MemberData, MemberOptions
-from holdfast.core.machine.member.steps import (
+from holdfast.core.machine.member.member_data import (
+    NEVER_MS,
+    NO_REQUEST,
+    MemberData,
+    MemberOptions,
     die,
-    forget_round,
+    forget_rebalance,
     lose,
     new_request,
-    revoke,
     send_heartbeat,
     send_join,
     send_leave,
     want,
-    watch_metadata,
 )
+from holdfast.core.machine.member.responses import revoke, watch_metadata
 from holdfast.core.machine.shared_values import Identity
 from holdfast.core.machine.states import ENDED, TRANSITIONS, MemberState
 from holdfast.core.model.partitions import Resource
@@ -172,7 +174,7 @@ class Member:
 
     @property
     def generation(self) -> int:
-        """The generation of the last JoinGroup answer, -1 for none."""
+        """The generation of the last JoinGroup response, -1 for none."""
         return self.data.generation
 
     @property
@@ -192,7 +194,7 @@ class Member:
 
     @property
     def is_leader(self) -> bool:
-        """Whether the member led the last completed round."""
+        """Whether the member led the last completed rebalance."""
         return self.data.is_leader
 
     @property
@@ -254,7 +256,7 @@ def _dispatch(member: MemberData, event: Event) -> Actions:  # noqa: PLR0911, PL
         case Tick():
             return _on_time(member)
         case HeartbeatAnswered():
-            return answers.on_heartbeat(member, event)
+            return responses.on_heartbeat(member, event)
         case Started():
             member.started, member.polled_ms = True, member.now_ms
             member.rejoin_reason = "first join"
@@ -273,25 +275,25 @@ def _dispatch(member: MemberData, event: Event) -> Actions:  # noqa: PLR0911, PL
         case LeaveRequested():
             return _on_leave_requested(member, event)
         case CoordinatorFound(request):
-            return answers.on_coordinator(member, request)
+            return responses.on_coordinator(member, request)
         case JoinAnswered():
-            return answers.on_join(member, event)
+            return responses.on_join(member, event)
         case SyncAnswered():
-            return answers.on_sync(member, event)
+            return responses.on_sync(member, event)
         case LeaveAnswered():
-            return answers.on_left(member, event)
+            return responses.on_left(member, event)
         case RequestFailed(request, reason):
-            return answers.on_failed(member, request, reason)
+            return responses.on_failed(member, request, reason)
         case AssignmentComputed() | AssignmentFailed():
-            return answers.on_plan(member, event)
+            return responses.on_plan(member, event)
         case Drained():
             return member.holdings.drained(event)
         case ListenerReturned():
             return member.holdings.listener_returned(event)
         case CommitAnswered():
-            return answers.on_revocation_commit(member, event)
+            return responses.on_revocation_commit(member, event)
         case CommitRefused(generation, error):
-            return answers.on_refusal(member, error, generation)
+            return responses.on_refusal(member, error, generation)
         case _:
             assert_never(event)
 
@@ -306,7 +308,7 @@ def _on_time(member: MemberData) -> Actions:
     if member.rejoin_at_ms is not None and member.now_ms >= member.rejoin_at_ms:
         member.rejoin_at_ms = None
         if member.state is STABLE:
-            announced = member.rounds_announced > 0
+            announced = member.rebalances_announced > 0
             want(member, "another round was announced" if announced else "scheduled rebalance")
     if (
         member.sends_heartbeats
@@ -327,8 +329,8 @@ def _stall(member: MemberData) -> Actions:
     if member.generation < 0 or not member.coordinator_known:
         return (Warn(text), *_leave_stalled(member))
     member.leaves_stalled, join = True, member.join_request
-    forget_round(member)
-    member.join_request = join  # the answer still has the generation
+    forget_rebalance(member)
+    member.join_request = join  # the response still has the generation
     member.state = REVOKING
     return (Warn(text), *member.holdings.end(member.identity, member.now_ms, limit))
 
@@ -347,8 +349,8 @@ def _on_leave_requested(member: MemberData, event: LeaveRequested) -> Actions:
     if member.state in ENDED or member.leaving is not None:
         return ()
     member.leaving, join = event, member.join_request
-    forget_round(member)
-    member.join_request = join  # the answer still has the generation
+    forget_rebalance(member)
+    member.join_request = join  # the response still has the generation
     if member.state in (PREPARING, COMPLETING, STABLE):
         member.state = UNJOINED
     return ()
@@ -376,7 +378,7 @@ def _advance(member: MemberData) -> Actions:
     actions = (*actions, *_look_for_coordinator(member))
     if member.leaving is not None:
         return (*actions, *_advance_leave(member))
-    if not _wants_round(member) or not member.coordinator_known:
+    if not _wants_rebalance(member) or not member.coordinator_known:
         return actions
     stop = _to_revoke_before_join(member)
     if stop is not None:
@@ -387,7 +389,7 @@ def _advance(member: MemberData) -> Actions:
     return (*actions, send_join(member))
 
 
-def _wants_round(member: MemberData) -> bool:
+def _wants_rebalance(member: MemberData) -> bool:
     if not member.started or member.stalled:
         return False
     if member.state is UNJOINED:
@@ -415,7 +417,7 @@ def _to_revoke_before_join(member: MemberData) -> frozenset[Resource] | None:
 
 
 def _advance_leave(member: MemberData) -> Actions:
-    """Take the next step of leaving: revoke everything, announce it in a last round, LeaveGroup."""
+    """Take the next step of leaving: revoke all, announce it in a last rebalance, LeaveGroup."""
     if member.state not in (UNJOINED, STABLE):
         return ()
     assert member.leaving is not None

@@ -1,34 +1,77 @@
-"""The settings and the state of a member: plain records, and values derived from them.
+"""The settings and the state of a member, as plain records, its requests, and how it ends.
 
 **Rules.**
 
 - :class:`MemberData` holds facts. :mod:`holdfast.core.machine.member.member` and
-  :mod:`holdfast.core.machine.member.answers` decide what happens next.
+  :mod:`holdfast.core.machine.member.responses` decide what happens next; no function here decides
+  whether to send.
 - The first three fields are settings and stay as they are. ``holdings`` is a record like this one.
   Every other field holds an immutable value, so that a tuple of the values is a copy of the state.
 - ``now_ms`` and every field that ends in ``_ms`` are times of one monotonic clock.
+- Names of settings are Kafka's, with the unit at the end. A value out of range is a ``ConfigError``
+  that names the range.
+- A function that sends gives the request a number, notes in the record that the response is
+  awaited, and returns the action.
 
-References: KIP-62, KIP-345, KIP-429; Incremental Cooperative Rebalancing, "Member process".
+References: Kafka's consumer configuration; KIP-62, KIP-345, KIP-394, KIP-429, KIP-800; Incremental
+Cooperative Rebalancing, "Member process".
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
-from holdfast.core.machine.events import LeaveRequested
-from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
+from holdfast.core.machine.actions import (
+    Action,
+    Actions,
+    Fail,
+    SendHeartbeat,
+    SendJoin,
+    SendLeave,
+    SendSync,
+)
+from holdfast.core.machine.codes import (
+    ErrorCode,
+    describe,
+)
+from holdfast.core.machine.events import (
+    JoinedMember,
+    LeaveRequested,
+)
+from holdfast.core.machine.leader.assignor_protocol import (
+    Assignor,
+    MemberView,
+    RebalanceProtocol,
+)
 from holdfast.core.machine.member.holdings import Holdings, ordered
 from holdfast.core.machine.shared_values import Identity
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.model.partitions import Resource
+from holdfast.core.wire.layouts.container import Leaving
 from holdfast.errors import ConfigError
 
 NO_REQUEST = -(2**31)
-"""Value instead of a request number or a token: no answer is awaited."""
+"""Value instead of a request number or a token: no response is awaited."""
 
 NEVER_MS = 2**62
 """Value instead of a time: not before the next event."""
+
+AGAIN_PAUSE_MS = 50
+"""Pause before the first of the rebalances that are announced in a row, in ms."""
+
+_TIMES = (
+    *("session_timeout_ms", "heartbeat_interval_ms", "rebalance_timeout_ms", "drain_timeout_ms"),
+    *("last_commit_ms", "request_timeout_ms", "retry_backoff_ms", "retry_backoff_max_ms"),
+    "again_pause_ms",
+)
+"""Settings that are at least 1 ms."""
+
+LAST_COMMIT_MS = 5_000
+"""Time for the last commit of a member whose application has stopped polling, in ms."""
+
+JOIN_SLACK_MS = 5_000  # a JoinGroup may take the whole rebalance timeout, and its way back
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +83,40 @@ class RecordSize:
     assignment_bytes: int = 0
     largest_bytes: int = 0  # size of the largest message
     largest: str = ""  # its kind and its member's id
+
+    @classmethod
+    def of(cls, members: Sequence[JoinedMember]) -> RecordSize:
+        """Return the size before the leader has planned."""
+        largest = max(members, key=lambda m: len(m.metadata), default=None)
+        if largest is None:
+            return cls()
+        return cls(
+            subscription_bytes=sum(len(m.metadata) for m in members),
+            largest_bytes=len(largest.metadata),
+            largest=f"subscription of member {largest.member_id}",
+        )
+
+    def with_assignments(self, assignments: Sequence[tuple[str, bytes]]) -> RecordSize:
+        """Return the size with what the leader assigns."""
+        sizes = [(len(data), member_id) for member_id, data in assignments]
+        size, member_id = max(sizes, default=(0, ""))
+        total = sum(size for size, _ in sizes)
+        if size <= self.largest_bytes:
+            return replace(self, assignment_bytes=total)
+        return replace(
+            self,
+            assignment_bytes=total,
+            largest_bytes=size,
+            largest=f"assignment of member {member_id}",
+        )
+
+    def __str__(self) -> str:
+        total = self.subscription_bytes + self.assignment_bytes
+        return (
+            f"This leader sent {self.assignment_bytes:,} bytes of assignments; with "
+            f"{self.subscription_bytes:,} bytes of subscriptions the record has {total:,} bytes "
+            f"and more. The largest part is the {self.largest}: {self.largest_bytes:,} bytes"
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -56,7 +133,7 @@ class MemberData:
 
     state: MemberState = MemberState.UNJOINED
     member_id: str = ""  # "": the coordinator has not assigned one
-    generation: int = -1  # of the last JoinGroup answer; heartbeats and commits carry it
+    generation: int = -1  # of the last JoinGroup response; heartbeats and commits carry it
     claim_generation: int = -1  # of the assignment that ``holdings.owned`` comes from
     protocol_name: str = ""
     is_leader: bool = False
@@ -69,18 +146,18 @@ class MemberData:
     topics: tuple[str, ...] = ()
     partitions: tuple[tuple[str, int], ...] = ()  # counts of the topics known now
     leaving: LeaveRequested | None = None
-    departure_announced: bool = False  # in the subscription of a last round
+    departure_announced: bool = False  # in the subscription of a last rebalance
 
     # The coordinator
     coordinator_known: bool = False
     contact_ms: int  # it has acknowledged a request that was sent then
-    retries: int = 0  # in a row, of a round or of finding it
+    retries: int = 0  # in a row, of a rebalance or of finding it
     retry_at_ms: int
 
-    # The next round
-    rejoin_reason: str | None = None  # None: no round is wanted
-    rejoin_at_ms: int | None = None  # when a round is wanted without another event
-    rounds_announced: int = 0  # in a row: each assignment said that another round follows
+    # The next rebalance
+    rejoin_reason: str | None = None  # None: no rebalance is wanted
+    rejoin_at_ms: int | None = None  # when a rebalance is wanted without another event
+    rebalances_announced: int = 0  # in a row: each assignment said that another rebalance follows
     nonce: int = 0  # differs from one join to the next
 
     # The last assignment
@@ -89,14 +166,14 @@ class MemberData:
     leader_state: bytes | None = None  # from the leader, for the next leader
     state_received_ms: int  # when it was received
 
-    # The round that runs
+    # The rebalance that runs
     joined_topics: tuple[str, ...] = ()  # the subscription that was sent
     planned_with: tuple[tuple[str, int], ...] | None = None  # counts; None: it has not led
     plan_failures: int = 0  # in a row
-    record: RecordSize | None = None  # of the group, in a round that the member leads
-    failing_since_ms: int | None = None  # rounds are refused with codes that are not expected
+    record: RecordSize | None = None  # of the group, in a rebalance that the member leads
+    failing_since_ms: int | None = None  # rebalances are refused with codes that are not expected
 
-    # Requests whose answers are awaited, or NO_REQUEST
+    # Requests whose responses are awaited, or NO_REQUEST
     next_request: int = 0
     find_request: int = NO_REQUEST
     join_request: int = NO_REQUEST
@@ -170,21 +247,6 @@ class MemberData:
         return soonest
 
 
-# The settings of a member.
-#
-# Names are Kafka's, with the unit at the end. A value out of range is a ``ConfigError`` that names
-# the range.
-#
-# References: Kafka's consumer configuration; KIP-62, KIP-345.
-
-
-AGAIN_PAUSE_MS = 50
-"""Pause before the first of the rounds that are announced in a row, in ms."""
-
-LAST_COMMIT_MS = 5_000
-"""Time for the last commit of a member whose application has stopped polling, in ms."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemberOptions:
     """Options of one member; times in ms."""
@@ -194,8 +256,8 @@ class MemberOptions:
     rack: str | None = None
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
-    # How long the coordinator waits for this member in a round. It is longer than a revocation may
-    # take, with the heartbeat before it that announces the round, and the last commit.
+    # How long the coordinator waits for this member in a rebalance. It is longer than a revocation
+    # may take, with the heartbeat before it that announces the rebalance, and the last commit.
     rebalance_timeout_ms: int = 300_000
     # Longest time between two ``Polled`` before the member leaves; 0 never. Before it leaves, it
     # commits what is processed.
@@ -211,34 +273,23 @@ class MemberOptions:
     request_timeout_ms: int = 30_000
     retry_backoff_ms: int = 100
     retry_backoff_max_ms: int = 1_000
-    # How soon a member joins an announced round if it revokes nothing; doubled for each further one
-    # in a row, up to the heartbeat interval.
+    # How soon a member joins an announced rebalance if it revokes nothing; doubled for each further
+    # one in a row, up to the heartbeat interval.
     again_pause_ms: int = AGAIN_PAUSE_MS
-    # How long rounds may be refused with a code that is neither expected nor fatal before the
+    # How long rebalances may be refused with a code that is neither expected nor fatal before the
     # member fails with it; 0: it keeps trying.
     error_timeout_ms: int = 0
     commit_retries: int = 5
-    plan_retries: int = 3
     auto_commit: bool = True  # whether a revocation commits; else the callback is expected to
-    # Protocols under which a member that leaves for good says so in a last round, so that a
+    # Protocols under which a member that leaves for good says so in a last rebalance, so that a
     # deferring leader need not wait for it.
     announce_leave: frozenset[str] = frozenset()
     # The member's location, from ``digest_of`` of leader/subscriptions.py; empty for none.
     location: bytes = b""
 
     def __post_init__(self) -> None:
-        positive = {
-            "session_timeout_ms": self.session_timeout_ms,
-            "heartbeat_interval_ms": self.heartbeat_interval_ms,
-            "rebalance_timeout_ms": self.rebalance_timeout_ms,
-            "drain_timeout_ms": self.drain_timeout_ms,
-            "last_commit_ms": self.last_commit_ms,
-            "request_timeout_ms": self.request_timeout_ms,
-            "retry_backoff_ms": self.retry_backoff_ms,
-            "retry_backoff_max_ms": self.retry_backoff_max_ms,
-            "again_pause_ms": self.again_pause_ms,
-        }
-        for name, value in positive.items():
+        for name in _TIMES:
+            value = getattr(self, name)
             if not 0 < value <= INT32_MAX:
                 raise ConfigError(f"{name}: found {value}, expected 1 to {INT32_MAX}")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -246,8 +297,169 @@ class MemberOptions:
                 f"heartbeat_interval_ms: found {self.heartbeat_interval_ms}, expected less than "
                 f"session_timeout_ms ({self.session_timeout_ms})"
             )
-        counted = (self.commit_retries, self.plan_retries, self.error_timeout_ms)
-        if self.max_poll_interval_ms < 0 or min(counted) < 0:
+        if min(self.max_poll_interval_ms, self.commit_retries, self.error_timeout_ms) < 0:
             raise ConfigError(
                 "max_poll_interval_ms, error_timeout_ms and retry counts are not negative"
             )
+
+
+def new_request(member: MemberData) -> int:
+    """Return the next request number, or the token of a plan."""
+    request = member.next_request
+    member.next_request += 1
+    return request
+
+
+def view_of(member: MemberData) -> MemberView:
+    """Return the part of the member's state from which assignors write its subscription."""
+    leaving = Leaving.STAYS
+    if member.leaving is not None:
+        leaving = Leaving.RETURNS if member.leaving.returns else Leaving.FOR_GOOD
+    return MemberView(
+        topics=member.topics,
+        owned=() if member.rebalance_protocol is RebalanceProtocol.EAGER else member.owned,
+        previous=member.previous,
+        generation=member.claim_generation,
+        rack=member.options.rack,
+        nonce=member.nonce,
+        leaving=leaving,
+        already_revoked=member.already_revoked,
+        leader_state=member.leader_state,
+        state_age_ms=member.now_ms - member.state_received_ms,
+        location=member.options.location,
+    )
+
+
+def send_join(member: MemberData) -> Action:
+    """Send JoinGroup, with one subscription per assignor; the member is PREPARING_REBALANCE."""
+    assert not member.holdings.revoking
+    assert member.join_request == member.sync_request == NO_REQUEST
+    member.nonce += 1
+    reason, member.rejoin_reason = member.rejoin_reason or "leaving", None
+    member.state, member.joined_topics = MemberState.PREPARING_REBALANCE, member.topics
+    member.join_request, member.join_sent_ms = new_request(member), member.now_ms
+    view = view_of(member)
+    return SendJoin(
+        request=member.join_request,
+        timeout_ms=member.options.rebalance_timeout_ms + JOIN_SLACK_MS,
+        member_id=member.member_id,
+        instance_id=member.options.instance_id,
+        protocol_type=member.options.protocol_type,
+        protocols=tuple((a.name, a.subscribe(view)) for a in member.assignors),
+        session_timeout_ms=member.options.session_timeout_ms,
+        rebalance_timeout_ms=member.options.rebalance_timeout_ms,
+        reason=reason,
+    )
+
+
+def send_sync(member: MemberData, assignments: tuple[tuple[str, bytes], ...]) -> Action:
+    """Send SyncGroup; only a leader has assignments to send."""
+    assert member.join_request == member.sync_request == NO_REQUEST
+    member.sync_request = new_request(member)
+    return SendSync(
+        request=member.sync_request,
+        timeout_ms=member.options.rebalance_timeout_ms + JOIN_SLACK_MS,
+        generation=member.generation,
+        member_id=member.member_id,
+        instance_id=member.options.instance_id,
+        protocol_type=member.options.protocol_type,
+        protocol_name=member.protocol_name,
+        assignments=assignments,
+    )
+
+
+def send_heartbeat(member: MemberData) -> Action:
+    """Send Heartbeat; the next one is due an interval later."""
+    assert member.heartbeat_request == NO_REQUEST
+    member.heartbeat_request, member.heartbeat_sent_ms = new_request(member), member.now_ms
+    member.heartbeat_due_ms = member.now_ms + member.options.heartbeat_interval_ms
+    member.heartbeat_generation = member.generation
+    return SendHeartbeat(
+        request=member.heartbeat_request,
+        timeout_ms=member.options.request_timeout_ms,
+        generation=member.generation,
+        member_id=member.member_id,
+        instance_id=member.options.instance_id,
+    )
+
+
+def send_leave(member: MemberData, reason: str) -> Action:
+    """Send LeaveGroup, with a reason for the broker's log."""
+    member.leave_request = new_request(member)
+    return SendLeave(
+        request=member.leave_request,
+        timeout_ms=member.options.request_timeout_ms,
+        member_id=member.member_id,
+        instance_id=member.options.instance_id,
+        reason=reason,
+    )
+
+
+def want(member: MemberData, reason: str) -> Actions:
+    """Ask for a rebalance; the first reason stays until it begins. Returns no actions."""
+    member.rejoin_reason = member.rejoin_reason or reason
+    return ()
+
+
+def forget_rebalance(member: MemberData) -> None:
+    """Await no response of the rebalance that runs, and no rebalance that was scheduled."""
+    member.join_request = member.sync_request = member.plan_token = NO_REQUEST
+    member.rejoin_at_ms = member.record = None
+
+
+def die(member: MemberData) -> None:
+    """End the member, which has left; its id stays for the logs."""
+    member.state, member.generation = MemberState.DEAD, -1
+
+
+def is_reported(n_before: int) -> bool:
+    """Return whether failure ``n_before`` + 1 gets a warning: the first, second, fourth..."""
+    return n_before & (n_before + 1) == 0
+
+
+def backoff_ms(member: MemberData, retries: int) -> int:
+    """Return the wait before the next attempt in ms: doubled each time, the same in every run."""
+    options = member.options
+    return doubled_ms(options.retry_backoff_ms, retries, options.retry_backoff_max_ms)
+
+
+def doubled_ms(first_ms: int, n_before: int, most_ms: int) -> int:
+    """Return a pause in ms that doubles with every pause before it, up to ``most_ms``."""
+    return min(first_ms << min(n_before, 10), most_ms)
+
+
+def lose(member: MemberData, *, reset_id: bool, reason: str) -> Actions:
+    """Drop everything that is owned, because membership is lost, then join.
+
+    A member that keeps processing during a rebalance joins without claims. An eager member still
+    reports its last assignment at the old generation, as Kafka's ``AbstractStickyAssignor`` does:
+    partitions that no other member has had since come back to the member.
+
+    References: KAFKA-12983; KIP-341.
+    """
+    member.generation = -1
+    if member.rebalance_protocol is not RebalanceProtocol.EAGER:
+        member.claim_generation, member.previous = -1, ()
+    if reset_id:
+        member.member_id = ""
+    member.is_leader = False
+    member.already_revoked = ()
+    member.leaves_stalled = False
+    forget_rebalance(member)
+    member.heartbeat_request = NO_REQUEST
+    member.state = MemberState.UNJOINED
+    want(member, reason)
+    return member.holdings.lose()
+
+
+def fail(member: MemberData, error: int, text: str = "") -> Actions:
+    """End the member, which the coordinator refuses for good.
+
+    ``text`` replaces the usual words for the code.
+
+    References: :data:`holdfast.core.machine.codes.FATAL`.
+    """
+    actions = lose(member, reset_id=False, reason="")
+    fenced = error == ErrorCode.FENCED_INSTANCE_ID
+    member.state = MemberState.FENCED if fenced else MemberState.DEAD
+    return (*actions, Fail(error, text or describe(error)))

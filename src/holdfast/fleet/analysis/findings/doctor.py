@@ -34,7 +34,7 @@ from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroup, LiveGroups
 from holdfast.fleet.analysis.group.overview import Overview, joined, overview
 from holdfast.fleet.analysis.group.rebalances import CommitTimes
-from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age, polls_text, window_end_ms
+from holdfast.fleet.analysis.times import NOT_UPDATED, Age, polls_text, window_end_ms
 from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
 from holdfast.fleet.tables.reading import SomeGroups, Tables
 
@@ -142,7 +142,7 @@ class Doctor:
         Groups to examine, in this order; by default all of the tables and of the coordinators.
     last_ms : int, optional
         End of the window in UTC milliseconds; by default the moment at which the tables' source was
-        read (:func:`~holdfast.fleet.analysis.source_times.window_end_ms`).
+        read (:func:`~holdfast.fleet.analysis.times.window_end_ms`).
     since_ms : int, optional
         Begin of the window in UTC milliseconds: earlier events yield no findings.
     live : LiveGroups, optional
@@ -152,7 +152,7 @@ class Doctor:
     source : GivenSource, optional
         Where the tables come from, for the commands of findings.
     age : Age, optional
-        Age of the tables (:func:`~holdfast.fleet.analysis.source_times.read_age`): old tables are a
+        Age of the tables (:func:`~holdfast.fleet.analysis.times.read_age`): old tables are a
         finding.
     commits : CommitTimes, optional
         Without it, no finding has the cost of a move.

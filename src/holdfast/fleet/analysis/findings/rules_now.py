@@ -34,7 +34,7 @@ from holdfast.fleet.analysis.findings.finding import (
 )
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.live import LiveGroup
-from holdfast.fleet.analysis.spans import span
+from holdfast.fleet.analysis.times import span
 
 CODE = "HF128"
 _NAMED = 3

@@ -49,7 +49,7 @@ from holdfast.fleet.analysis.group.client_library import (
 )
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.presence import Absence
-from holdfast.fleet.analysis.spans import span
+from holdfast.fleet.analysis.times import span
 
 CODE = "HF127"
 _NAMED = 3

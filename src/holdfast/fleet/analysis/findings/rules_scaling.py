@@ -28,7 +28,7 @@ from holdfast.fleet.analysis.findings.finding import (
 )
 from holdfast.fleet.analysis.findings.rules_pollers import slow_pollers
 from holdfast.fleet.analysis.group.group_history import GroupHistory
-from holdfast.fleet.analysis.spans import span
+from holdfast.fleet.analysis.times import span
 
 START_S: Final = 10.0
 """Longest interval between joins of the members with which a group starts."""

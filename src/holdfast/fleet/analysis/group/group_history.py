@@ -50,7 +50,7 @@ from holdfast.fleet.analysis.group.timeline import (
     build_timeline,
     flat_assignments,
 )
-from holdfast.fleet.analysis.source_times import NOT_UPDATED, Age
+from holdfast.fleet.analysis.times import NOT_UPDATED, Age
 from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.tables.reading import GroupTables, Tables
 

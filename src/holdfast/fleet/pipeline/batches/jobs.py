@@ -34,7 +34,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from holdfast.fleet.analysis.findings.examination import EXAMINED, Examined
-from holdfast.fleet.analysis.source_times import Since, window_end_ms
+from holdfast.fleet.analysis.times import Since, window_end_ms
 from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.batches.examined import (
     FOLLOWED,

@@ -40,7 +40,7 @@ from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line
 from holdfast.core.wire.one.topic_ids import names_by_id
 from holdfast.errors import SourceError
-from holdfast.fleet.analysis.source_times import Since
+from holdfast.fleet.analysis.times import Since
 from holdfast.fleet.pipeline.batches.examined import FOLLOWED
 from holdfast.fleet.pipeline.batches.jobs import (
     STATE_TABLES,

@@ -11,7 +11,7 @@ Generations of classic groups are counted here, one for each change that a poll 
 are numbered by their brokers. A member that has given partitions up, and is still of the epoch
 before, is revoking them (KIP-848): an answer does not list pending revocations. Offsets count
 appended records. What a poll cannot know:
-:data:`~holdfast.fleet.analysis.source_times.NOT_KNOWN_BY_POLLS`.
+:data:`~holdfast.fleet.analysis.times.NOT_KNOWN_BY_POLLS`.
 
 **Strategy.** All later steps are those of the offsets topic: the records are of its form
 (:mod:`~holdfast.fleet.pipeline.ingest.described_records`). A feed that starts on tables of an
@@ -34,7 +34,7 @@ import pyarrow.compute as pc
 from holdfast.cluster.snapshot import EPOCH_RECORDS, EpochMember, Fields, GroupEpochs
 from holdfast.core.kinds import ACTIVE, ROLES, GroupKind, GroupType, kind_of
 from holdfast.errors import SourceError, WireError
-from holdfast.fleet.analysis.source_times import refused_text
+from holdfast.fleet.analysis.times import refused_text
 from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.described_records import (
     KeyValue,

@@ -22,7 +22,7 @@ import numpy as np
 from holdfast.core.model.columns import F64, I64
 from holdfast.core.names import shorten, shown_name
 from holdfast.fleet.analysis.group.lag_over_time import LagOverTime
-from holdfast.fleet.analysis.spans import NONE, span
+from holdfast.fleet.analysis.times import NONE, span
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, number, tag
 from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
 

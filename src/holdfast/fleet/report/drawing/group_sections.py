@@ -26,7 +26,7 @@ from holdfast.fleet.analysis.findings.rules_now import CODE, awaited_ids
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.live import LiveGroup
 from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
-from holdfast.fleet.analysis.spans import span
+from holdfast.fleet.analysis.times import span
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, number, tag
 from holdfast.fleet.report.drawing.sections import (
     MAX_ROWS,

@@ -27,7 +27,7 @@ import numpy as np
 
 from holdfast.core.model.columns import I64
 from holdfast.core.names import part, shorten, shown_name
-from holdfast.fleet.analysis.spans import NONE, seconds, span
+from holdfast.fleet.analysis.times import NONE, seconds, span
 
 _PLAIN = re.compile(r"[\w ,.:/#-]*\Z", re.ASCII)
 """Text that is shown and written as it is: most cells of a page are such text."""

@@ -18,7 +18,7 @@ from typing import Any
 from holdfast.core.command_lines import NOT_KNOWN, holdfast_line
 from holdfast.core.model.measure import LOW_FIDELITY
 from holdfast.errors import SourceError
-from holdfast.fleet.analysis.spans import NONE
+from holdfast.fleet.analysis.times import NONE
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, tag
 from holdfast.fleet.report.drawing.sections import amount, amount_s, table
 from holdfast.fleet.tables.columns.steps import REPLAY

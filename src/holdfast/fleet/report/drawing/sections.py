@@ -27,7 +27,7 @@ from holdfast.fleet.analysis.findings.finding import count as counted
 from holdfast.fleet.analysis.group.group_history import GroupHistory
 from holdfast.fleet.analysis.group.lag import lag_sums
 from holdfast.fleet.analysis.group.rebalances import Rebalances
-from holdfast.fleet.analysis.spans import NONE, seconds, span
+from holdfast.fleet.analysis.times import NONE, seconds, span
 from holdfast.fleet.report.drawing.markup import (
     UP_TO,
     Markup,

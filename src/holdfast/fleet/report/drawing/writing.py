@@ -35,7 +35,7 @@ from holdfast.fleet.analysis.group.lag_over_time import (
 )
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
 from holdfast.fleet.analysis.group.rebalances import CommitTimes
-from holdfast.fleet.analysis.source_times import group_since
+from holdfast.fleet.analysis.times import group_since
 from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.drawing.charts import charts
 from holdfast.fleet.report.drawing.group_sections import (

@@ -31,7 +31,7 @@ from holdfast.fleet.analysis.findings.doctor import group_json, moment
 from holdfast.fleet.analysis.findings.finding import RULES
 from holdfast.fleet.analysis.findings.rules_now import awaited_ids
 from holdfast.fleet.analysis.group.present_members import PresentMember, present_members
-from holdfast.fleet.analysis.source_times import NOT_KNOWN_BY_POLLS
+from holdfast.fleet.analysis.times import NOT_KNOWN_BY_POLLS
 from holdfast.fleet.report.serving.group_index import (
     ALL,
     DURATION,

@@ -33,7 +33,7 @@ from holdfast.fleet.analysis.group.lag import NEVER
 from holdfast.fleet.analysis.group.lag_over_time import LagOverTime, lag_of_groups
 from holdfast.fleet.analysis.group.overview import Overview, joined, overview
 from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
-from holdfast.fleet.analysis.source_times import window_end_ms
+from holdfast.fleet.analysis.times import window_end_ms
 from holdfast.fleet.columnar import ArrowTable, times_ms
 from holdfast.fleet.report.metrics import oldest_unread_s
 from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US

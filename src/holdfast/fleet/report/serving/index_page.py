@@ -19,7 +19,7 @@ from holdfast.core.model.columns import I64
 from holdfast.fleet.analysis.findings.examination import FoundCode
 from holdfast.fleet.analysis.findings.finding import RULES, count
 from holdfast.fleet.analysis.group.live import LiveGroups
-from holdfast.fleet.analysis.spans import NONE, span
+from holdfast.fleet.analysis.times import NONE, span
 from holdfast.fleet.report.drawing.charts import charts
 from holdfast.fleet.report.drawing.group_sections import name_now
 from holdfast.fleet.report.drawing.markup import (

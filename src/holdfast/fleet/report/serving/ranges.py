@@ -23,12 +23,12 @@ from typing import Final
 
 from holdfast.core.command_lines import GivenSource
 from holdfast.errors import ConfigError
-from holdfast.fleet.analysis import source_times
 from holdfast.fleet.analysis.findings.doctor import Doctor
 from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict
 from holdfast.fleet.analysis.group.lag_over_time import read_readings
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.analysis.source_times import Age, Since, polls_text, read_age, window_end_ms
+from holdfast.fleet.analysis.times import Age, Since, polls_text, read_age, window_end_ms
+from holdfast.fleet.analysis.times import within as cut_to
 from holdfast.fleet.columnar import ArrowTable
 from holdfast.fleet.report.serving.group_index import (
     GroupIndex,
@@ -127,7 +127,7 @@ def tables_until(
     """Return the tables as of the end of a range; for one that ends earlier, of some groups."""
     if within is None or within.to_ms is None:
         return tables if groups is None else tables.load_few(groups, without=NOT_LOADED)
-    return source_times.within(tables.load(groups), None, 1000 * within.to_ms)
+    return cut_to(tables.load(groups), None, 1000 * within.to_ms)
 
 
 WANTED_S: Final = 60.0

@@ -30,7 +30,7 @@ from holdfast.core.command_lines import NOT_KNOWN, GivenSource
 from holdfast.errors import HoldfastError
 from holdfast.fleet.analysis.findings.examination import Examination, GroupVerdict, stored_findings
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
-from holdfast.fleet.analysis.source_times import Since
+from holdfast.fleet.analysis.times import Since
 from holdfast.fleet.report.metrics import MetricsFile, exposition, write_metrics
 from holdfast.fleet.report.serving.group_index import GroupIndex, IndexView, select
 from holdfast.fleet.report.serving.live import (

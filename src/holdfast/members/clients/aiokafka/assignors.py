@@ -37,7 +37,7 @@ from typing import Any
 from aiokafka.coordinator.assignors.abstract import AbstractPartitionAssignor
 from aiokafka.coordinator.protocol import ConsumerProtocol
 
-from holdfast.cluster.login_log import hide_logins
+from holdfast.cluster.client_configs import hide_logins
 from holdfast.core.assignors.registry import AssignorInfo, Named, known
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader import designs

@@ -15,7 +15,7 @@ References: KIP-726; KIP-429.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -48,11 +48,11 @@ def settings_of(
     options: Mapping[str, Any],
     ours: Mapping[str, Any],
     *,
+    written: Container[str],
     loop: asyncio.AbstractEventLoop,
     cluster: Any,
-    strategies: Iterable[Any] | None,
 ) -> Settings:
-    """Return the member's settings; ``strategies`` is None if only a policy is named.
+    """Return the member's settings; the program has ``written`` some of the ``options``.
 
     A token provider runs on ``loop``, and assignors written for aiokafka get its ``cluster``.
 
@@ -68,7 +68,7 @@ def settings_of(
         settings = drop_in.settings_of(
             options,
             ours,
-            strategies,
+            written=written,
             same=_SAME,
             assignor_of=lambda given: _assignor(given, cluster),
             more={_DRAIN: options[waits], **_login(options, loop)},

@@ -26,13 +26,13 @@ from aiokafka.structs import TopicPartition
 from aiokafka.util import get_running_loop
 
 from holdfast.cluster import kerberos
-from holdfast.cluster.login_log import hide_logins
+from holdfast.cluster.client_configs import hide_logins
 from holdfast.errors import ConfigError
 from holdfast.members.clients.aiokafka.adapter import MutableSubscriptions, RunningCallback
 from holdfast.members.clients.aiokafka.config import AiokafkaTokens, settings_of
 from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import UnblockedFetcher
-from holdfast.members.clients.drop_in import DELAY, ClassReplacement, is_ours, with_login
+from holdfast.members.clients.drop_in import DELAY, STRATEGY, ClassReplacement, is_ours, with_login
 from holdfast.members.config.settings import Settings
 from holdfast.members.runtime.application_calls import OwnProcess
 from holdfast.members.runtime.member_status import clear_ready_file
@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 _THEIRS = inspect.signature(aiokafka.AIOKafkaConsumer.__init__)
 _ORIGINAL: Any = aiokafka.AIOKafkaConsumer
 WHOLE = "holdfast_whole_assignment"
-INSTALLED = ClassReplacement(policy="holdfast_policy", strategy="partition_assignment_strategy")
+INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=STRATEGY)
 """Options that :func:`install` gives every consumer of a group."""
 
 
@@ -124,12 +124,9 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         )
         from holdfast.members.config.policy import assignors_of
 
-        written = {name: p.default for name, p in _THEIRS.parameters.items()} | dict(options)
-        strategies = written["partition_assignment_strategy"]
-        if "holdfast_policy" in ours and "partition_assignment_strategy" not in options:
-            strategies = None
+        whole = {name: p.default for name, p in _THEIRS.parameters.items()} | dict(options)
         self._member_settings = settings_of(
-            written, ours, loop=self._loop, cluster=self._client.cluster, strategies=strategies
+            whole, ours, written=options, loop=self._loop, cluster=self._client.cluster
         )
         try:
             self._member_assignors = assignors_of(self._member_settings)

@@ -29,9 +29,10 @@ from typing import Any
 
 from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 
-from holdfast.cluster import aws, credentials, kerberos
+from holdfast.cluster import credentials, kerberos
 from holdfast.cluster.client_configs import oauth_callback
 from holdfast.cluster.diagnosis import known_requests
+from holdfast.cluster.token_sources import AWS_MECHANISM, AWS_REGION
 from holdfast.errors import ConfigError
 from holdfast.members.clients.drop_in import NOT_OURS, ClassReplacement, servers
 from holdfast.members.config.settings import KEYS, Settings
@@ -82,7 +83,7 @@ REFUSED = {
 """Keys that the member cannot honour, and what to do instead."""
 
 _NOT_LIBRDKAFKAS = {
-    *("sasl.jaas.config", "ssl.truststore.location", "ssl.keystore.type", aws.REGION),
+    *("sasl.jaas.config", "ssl.truststore.location", "ssl.keystore.type", AWS_REGION),
     *("sasl.login.callback.handler.class", "sasl.client.callback.handler.class"),
     credentials.PROVIDER,
 }
@@ -171,7 +172,7 @@ def _with_login(config: Mapping[Any, Any]) -> Mapping[Any, Any]:
     mechanism = str(config.get("sasl.mechanism", config.get("sasl.mechanisms"))).upper()
     if mechanism == kerberos.MECHANISM or kerberos.MODULE in str(config.get("sasl.jaas.config")):
         kerberos.check_librdkafka()
-    if not (config.keys() & _NOT_LIBRDKAFKAS or mechanism == aws.MECHANISM):
+    if not (config.keys() & _NOT_LIBRDKAFKAS or mechanism == AWS_MECHANISM):
         return config
     names = {*credentials.KEYS, *credentials.SPELLINGS, "bootstrap.servers"}
     login = credentials.normal({key: value for key, value in config.items() if key in names})

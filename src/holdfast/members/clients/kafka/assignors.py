@@ -44,7 +44,7 @@ except ImportError:
     check("kafka-python")
     raise
 
-from holdfast.cluster.login_log import hide_logins
+from holdfast.cluster.client_configs import hide_logins
 from holdfast.core.assignors.registry import Named
 from holdfast.core.machine.events import JoinedMember
 from holdfast.core.machine.leader.assignor_protocol import Assignor, MemberView, RebalanceProtocol

@@ -21,7 +21,7 @@ References: KIP-429, KIP-62, KIP-726; Incremental Cooperative Rebalancing, Desig
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Container, Mapping
 from contextlib import nullcontext
 from functools import partial
 from time import monotonic
@@ -36,11 +36,10 @@ from kafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAs
 from kafka.errors import IllegalStateError, KafkaConfigurationError, SaslAuthenticationFailedError
 from kafka.structs import TopicPartition
 
-from holdfast.cluster.client_configs import check_tokens, kafka_python_tokens
-from holdfast.cluster.login_log import hide_logins
+from holdfast.cluster.client_configs import check_tokens, hide_logins, kafka_python_tokens
 from holdfast.errors import ClientError, ConfigError
 from holdfast.members.clients import drop_in
-from holdfast.members.clients.drop_in import ClassReplacement, is_ours, with_login
+from holdfast.members.clients.drop_in import STRATEGY, ClassReplacement, is_ours, with_login
 from holdfast.members.clients.kafka.adapter import CrossThreadCalls, fetch_available_first
 from holdfast.members.clients.kafka.coordinator import MemberConsumerCoordinator
 from holdfast.members.config.settings import Settings
@@ -56,7 +55,6 @@ if TYPE_CHECKING:
 
 
 _ORIGINAL: Any = kafka.KafkaConsumer
-_STRATEGY = "partition_assignment_strategy"
 _SLICE_MS = 100.0
 _KEEP = {
     RangePartitionAssignor: "range",
@@ -66,7 +64,7 @@ _KEEP = {
 }
 _NETWORK = ("security_protocol", "proxy_url", "socks5_proxy", "selector", "client_dns_lookup")
 _T = TypeVar("_T")
-INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=_STRATEGY)
+INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=STRATEGY)
 """Options that :func:`install` gives every consumer of a group."""
 
 
@@ -126,9 +124,6 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         if configs.get("group_id") is not None:
             configs = INSTALLED.override(configs)
         ours = {word: configs.pop(word) for word in list(configs) if is_ours(word)}
-        strategies = configs.get(_STRATEGY, self.DEFAULT_CONFIG[_STRATEGY])
-        if "holdfast_policy" in ours and _STRATEGY not in configs:
-            strategies = None
         if configs.get("group_id") is None:
             if ours:
                 names = ", ".join(sorted(ours))
@@ -140,16 +135,16 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         from holdfast.members.config.policy import assignors_of
 
         whole = {**self.DEFAULT_CONFIG, **configs}
-        settings = settings_of(whole, ours, strategies=strategies)
+        settings = settings_of(whole, ours, written=configs)
         try:
             assignors = assignors_of(settings)
             clear_ready_file(settings)
         except ConfigError as error:
             raise KafkaConfigurationError(str(error)) from error
         # kafka-python's own coordinator takes no name, and never joins
-        configs[_STRATEGY] = (RangePartitionAssignor,)
+        configs[STRATEGY] = (RangePartitionAssignor,)
         super().__init__(**configs)
-        self.config[_STRATEGY] = whole[_STRATEGY]
+        self.config[STRATEGY] = whole[STRATEGY]
         fetch_available_first(self)
         self._coordinator = self._group = MemberConsumerCoordinator(
             self._coordinator,
@@ -262,8 +257,8 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
         """Return the offset of the next record; wait until it is known, as kafka-python does."""
-        session = None if self._member is None else self._member.session
-        with nullcontext() if session is None else session.adapter.awaiting_position():
+        adapter = None if self._member is None else self._member.adapter
+        with nullcontext() if adapter is None else adapter.awaiting_position():
             offset: int | None = super().position(partition, timeout_ms=timeout_ms)
         return offset
 
@@ -377,9 +372,9 @@ def install(**keywords: Any) -> Callable[[], None]:
 
 
 def settings_of(
-    options: Mapping[str, Any], ours: Mapping[str, Any], *, strategies: Iterable[Any] | None
+    options: Mapping[str, Any], ours: Mapping[str, Any], *, written: Container[str]
 ) -> Settings:
-    """Return the member's settings; ``strategies`` is None if only a policy is named.
+    """Return the member's settings; the program has ``written`` some of the ``options``.
 
     Raises
     ------
@@ -388,7 +383,7 @@ def settings_of(
     """
     try:
         return drop_in.settings_of(
-            options, ours, strategies, same=drop_in.SAME, assignor_of=_assignor
+            options, ours, written=written, same=drop_in.SAME, assignor_of=_assignor
         )
     except ConfigError as error:
         raise KafkaConfigurationError(str(error)) from error

@@ -1,160 +1,49 @@
-"""Rounds of a group: JoinGroup, and all steps from the first join to the next generation.
+"""Joins and rebalances of a group: from a JoinGroup request to the next generation.
 
-**Rules.** A round gathers joins in ``PREPARING_REBALANCE`` until every member has joined or the
+**Rules.** A rebalance gathers joins in ``PREPARING_REBALANCE`` until every member has joined or the
 rebalance timeout has passed. Then a generation begins in ``COMPLETING_REBALANCE``, or the group is
 ``EMPTY``. A member that has not joined by then is removed, unless it is static (KIP-345).
 
-**Strategy.** Functions on the group's record; each returns the answers and records it causes.
+- A member without an id is first assigned one and joins with it (KIP-394), unless it is static.
+- A follower that joins again with the same bytes in ``STABLE`` gets the current generation and no
+  rebalance; a leader's join always starts one.
+- A static member that joins with a new id replaces its old one (KIP-345). If the group's record
+  would pass ``message.max.bytes`` with it, the old one stays and the join ends in
+  UNKNOWN_SERVER_ERROR.
 
-References: KIP-62, KIP-345, KIP-134 (the first round); KAFKA-12890.
+**Strategy.** Functions on the group's record; each returns the responses and records it causes.
+:func:`join` takes a request; :func:`prepare` begins a rebalance and :func:`settle` completes it.
+
+References: KIP-62, KIP-345, KIP-394, KIP-134 (the first rebalance), KIP-814; KAFKA-9801,
+KAFKA-12890.
 """
 
 from __future__ import annotations
 
 from holdfast.core.machine.actions import SendJoin
 from holdfast.core.machine.codes import ErrorCode
-from holdfast.core.machine.coordinator.group_data import (
+from holdfast.core.machine.coordinator.group import (
     GroupData,
+    GroupMember,
+    Out,
+    SendResponse,
     alive,
     choose_protocol,
     common_protocols,
     fits_log,
     go,
-    join_answer,
+    join_response,
     put,
     record_of,
     refuse_waiting,
     static_member,
     unknown_or_fenced,
 )
-from holdfast.core.machine.coordinator.group_messages import Answer, GroupMember, Out
 from holdfast.core.machine.events import JoinAnswered, SyncAnswered
 from holdfast.core.machine.states import GroupState
 
 EMPTY, PREPARING = GroupState.EMPTY, GroupState.PREPARING_REBALANCE
-COMPLETING = GroupState.COMPLETING_REBALANCE
-
-
-def prepare(group: GroupData) -> list[Out]:
-    """Begin a round: refuse the syncs that wait, and gather joins."""
-    outs: list[Out] = []
-    for member in list(group.members.values()):
-        if member.syncing is not None:
-            error = ErrorCode.REBALANCE_IN_PROGRESS
-            outs.append(Answer(member.client, SyncAnswered(request=member.syncing, error=error)))
-            alive(group, member)
-        assignment = member.assignment if group.state is not COMPLETING else b""
-        put(group, member._replace(syncing=None, synced=False, assignment=assignment))
-    timeout_ms = max(m.rebalance_timeout_ms for m in group.members.values())
-    group.round_ends_ms = group.now_ms + timeout_ms
-    group.first_round_until_ms, group.grew = None, False
-    if group.state is EMPTY and group.options.initial_delay_ms > 0:
-        group.first_round_until_ms = group.round_ends_ms
-        group.round_ends_ms = group.now_ms + min(group.options.initial_delay_ms, timeout_ms)
-    go(group, PREPARING)
-    return outs
-
-
-def settle(group: GroupData) -> list[Out]:
-    """Complete the round if every member has joined."""
-    if group.state is not PREPARING:
-        return []
-    if not group.members:
-        return _complete_join(group)
-    if group.first_round_until_ms is not None or group.pending:
-        return []
-    if all(m.joining is not None for m in group.members.values()):
-        return _complete_join(group)
-    return []
-
-
-def round_timed_out(group: GroupData) -> list[Out]:
-    """Continue without the members that sent no join or sync in time."""
-    if group.state is COMPLETING:
-        outs: list[Out] = []
-        for member in list(group.members.values()):
-            if not member.synced and member.syncing is None:
-                outs += remove(group, member.member_id)
-        return outs
-    limit_ms = group.first_round_until_ms
-    # A first round waits again after each new member, within the rebalance timeout (KIP-134).
-    if limit_ms is not None and group.grew and group.now_ms < limit_ms:
-        group.grew = False
-        group.round_ends_ms = min(group.now_ms + group.options.initial_delay_ms, limit_ms)
-        return []
-    return _complete_join(group)
-
-
-def _complete_join(group: GroupData) -> list[Out]:
-    """Begin the next generation with the members that have joined.
-
-    Static members that have not joined stay in the group (KIP-345), all others are removed.
-    """
-    assert group.state is PREPARING, group.state
-    assert group.sessions.keys() == group.members.keys()
-    for member in list(group.members.values()):
-        if member.joining is None and member.instance_id is None:
-            del group.members[member.member_id], group.sessions[member.member_id]
-    group.first_round_until_ms = None
-    group.generation += 1
-    joined = [m for m in group.members.values() if m.joining is not None]
-    if not group.members:
-        go(group, EMPTY)
-        group.round_ends_ms = None
-        group.protocol = group.leader_id = None
-        return [record_of(group)]
-    if not joined:  # all members are static, and all are away: wait for them once more
-        timeout_ms = max(m.rebalance_timeout_ms for m in group.members.values())
-        group.generation -= 1
-        group.round_ends_ms = group.now_ms + timeout_ms
-        return []
-    # The leader stays the leader if it is there, as in Kafka; else the member that joined first.
-    if group.leader_id not in {m.member_id for m in joined}:
-        group.leader_id = joined[0].member_id
-    group.protocol = choose_protocol(group)
-    go(group, COMPLETING)
-    assert group.leader_id in group.members
-    group.round_ends_ms = group.now_ms + max(m.rebalance_timeout_ms for m in joined)
-    outs: list[Out] = []
-    for member in joined:
-        assert member.joining is not None
-        ready = member._replace(joining=None)
-        put(group, ready)
-        alive(group, ready)
-        outs.append(join_answer(group, ready, member.joining))
-    return outs
-
-
-def remove(group: GroupData, member_id: str) -> list[Out]:
-    """Remove a member, and begin a round for the others."""
-    member = group.members.pop(member_id)
-    group.sessions.pop(member_id, None)
-    outs = refuse_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
-    if group.leader_id == member_id:
-        group.leader_id = next(iter(group.members), None)
-    if group.state is PREPARING:
-        return outs
-    if group.members:
-        return outs + prepare(group)
-    go(group, PREPARING)
-    return outs + _complete_join(group)
-
-
-# JoinGroup: which members enter or return to the group, and when a join begins a round.
-#
-# - A member without an id is first assigned one and joins with it (KIP-394), unless it is static.
-# - A follower that joins again with the same bytes in ``STABLE`` gets the current generation and no
-#   new round; a leader's join always starts one.
-# - A static member that joins with a new id replaces its old one (KIP-345). If the group's record
-#   would pass ``message.max.bytes`` with it, the old one stays and the join ends in
-#   UNKNOWN_SERVER_ERROR.
-#
-# Functions on the group's record; ``join`` is the entry point.
-#
-# References: KIP-345, KIP-394, KIP-814; KAFKA-9801.
-
-
-STABLE = GroupState.STABLE
+COMPLETING, STABLE = GroupState.COMPLETING_REBALANCE, GroupState.STABLE
 
 
 def join(group: GroupData, client: str, request: SendJoin) -> list[Out]:
@@ -234,15 +123,15 @@ def _rejoin(group: GroupData, client: str, request: SendJoin, member: GroupMembe
     same = member.protocols == request.protocols
     late = group.state is STABLE and same and request.member_id != group.leader_id
     if late or (group.state is COMPLETING and same):
-        # The answer was lost, or nothing has changed: answer the current generation, no round.
+        # The response was lost, or nothing has changed: send the current generation, no rebalance.
         put(group, member._replace(client=client, joining=None))
-        return [join_answer(group, member._replace(client=client), request.request)]
+        return [join_response(group, member._replace(client=client), request.request)]
     put(group, _renewed(member, client, request)._replace(joining=request.request))
     return [] if group.state is PREPARING else prepare(group)
 
 
 def _renewed(member: GroupMember, client: str, request: SendJoin) -> GroupMember:
-    """Return a member with what its new join says, waiting for no answer."""
+    """Return a member with what its new join says, waiting for no response."""
     return member._replace(
         client=client,
         protocols=request.protocols,
@@ -270,7 +159,7 @@ def _replace_static(
             _exchange(group, new, old)
             return [*outs, _refused_replacement(group, client, request)]
         outs.append(record)
-        return [*outs, join_answer(group, new, request.request, skip_assignment=was_leader)]
+        return [*outs, join_response(group, new, request.request, skip_assignment=was_leader)]
     put(group, new._replace(joining=request.request, synced=False))
     return outs if group.state is PREPARING else [*outs, *prepare(group)]
 
@@ -285,7 +174,7 @@ def _exchange(group: GroupData, old: GroupMember, new: GroupMember) -> None:
         group.leader_id = new.member_id
 
 
-def _refused_replacement(group: GroupData, client: str, request: SendJoin) -> Answer:
+def _refused_replacement(group: GroupData, client: str, request: SendJoin) -> SendResponse:
     """Refuse a join, because the record with its new id is too large; the old id is not fenced.
 
     References: Kafka's GroupMetadataManager.updateStaticMemberThenRebalanceOrCompleteJoin; seen
@@ -299,7 +188,7 @@ def _refused_replacement(group: GroupData, client: str, request: SendJoin) -> An
         protocol_name=group.protocol or "",
         leader_id=group.leader_id or "",
     )
-    return Answer(client, response)
+    return SendResponse(client, response)
 
 
 def _supports_the_same(member: GroupMember, request: SendJoin) -> bool:
@@ -311,6 +200,113 @@ def _supports_the_same(member: GroupMember, request: SendJoin) -> bool:
 
 def _joined(
     client: str, request: SendJoin, error: ErrorCode, member_id: str | None = None
-) -> Answer:
+) -> SendResponse:
     given = request.member_id if member_id is None else member_id
-    return Answer(client, JoinAnswered(request=request.request, error=error, member_id=given))
+    return SendResponse(client, JoinAnswered(request=request.request, error=error, member_id=given))
+
+
+def prepare(group: GroupData) -> list[Out]:
+    """Begin a rebalance: refuse the syncs that wait, and gather joins."""
+    outs: list[Out] = []
+    for member in list(group.members.values()):
+        if member.syncing is not None:
+            error = ErrorCode.REBALANCE_IN_PROGRESS
+            outs.append(
+                SendResponse(member.client, SyncAnswered(request=member.syncing, error=error))
+            )
+            alive(group, member)
+        assignment = member.assignment if group.state is not COMPLETING else b""
+        put(group, member._replace(syncing=None, synced=False, assignment=assignment))
+    timeout_ms = max(m.rebalance_timeout_ms for m in group.members.values())
+    group.rebalance_ends_ms = group.now_ms + timeout_ms
+    group.first_rebalance_until_ms, group.grew = None, False
+    if group.state is EMPTY and group.options.initial_delay_ms > 0:
+        group.first_rebalance_until_ms = group.rebalance_ends_ms
+        group.rebalance_ends_ms = group.now_ms + min(group.options.initial_delay_ms, timeout_ms)
+    go(group, PREPARING)
+    return outs
+
+
+def settle(group: GroupData) -> list[Out]:
+    """Complete the rebalance if every member has joined."""
+    if group.state is not PREPARING:
+        return []
+    if not group.members:
+        return _complete_join(group)
+    if group.first_rebalance_until_ms is not None or group.pending:
+        return []
+    if all(m.joining is not None for m in group.members.values()):
+        return _complete_join(group)
+    return []
+
+
+def rebalance_timed_out(group: GroupData) -> list[Out]:
+    """Continue without the members that sent no join or sync in time."""
+    if group.state is COMPLETING:
+        outs: list[Out] = []
+        for member in list(group.members.values()):
+            if not member.synced and member.syncing is None:
+                outs += remove(group, member.member_id)
+        return outs
+    limit_ms = group.first_rebalance_until_ms
+    # A first rebalance waits again after each new member, within the rebalance timeout (KIP-134).
+    if limit_ms is not None and group.grew and group.now_ms < limit_ms:
+        group.grew = False
+        group.rebalance_ends_ms = min(group.now_ms + group.options.initial_delay_ms, limit_ms)
+        return []
+    return _complete_join(group)
+
+
+def _complete_join(group: GroupData) -> list[Out]:
+    """Begin the next generation with the members that have joined.
+
+    Static members that have not joined stay in the group (KIP-345), all others are removed.
+    """
+    assert group.state is PREPARING, group.state
+    assert group.sessions.keys() == group.members.keys()
+    for member in list(group.members.values()):
+        if member.joining is None and member.instance_id is None:
+            del group.members[member.member_id], group.sessions[member.member_id]
+    group.first_rebalance_until_ms = None
+    group.generation += 1
+    joined = [m for m in group.members.values() if m.joining is not None]
+    if not group.members:
+        go(group, EMPTY)
+        group.rebalance_ends_ms = None
+        group.protocol = group.leader_id = None
+        return [record_of(group)]
+    if not joined:  # all members are static, and all are away: wait for them once more
+        timeout_ms = max(m.rebalance_timeout_ms for m in group.members.values())
+        group.generation -= 1
+        group.rebalance_ends_ms = group.now_ms + timeout_ms
+        return []
+    # The leader stays the leader if it is there, as in Kafka; else the member that joined first.
+    if group.leader_id not in {m.member_id for m in joined}:
+        group.leader_id = joined[0].member_id
+    group.protocol = choose_protocol(group)
+    go(group, COMPLETING)
+    assert group.leader_id in group.members
+    group.rebalance_ends_ms = group.now_ms + max(m.rebalance_timeout_ms for m in joined)
+    outs: list[Out] = []
+    for member in joined:
+        assert member.joining is not None
+        ready = member._replace(joining=None)
+        put(group, ready)
+        alive(group, ready)
+        outs.append(join_response(group, ready, member.joining))
+    return outs
+
+
+def remove(group: GroupData, member_id: str) -> list[Out]:
+    """Remove a member, and begin a rebalance for the others."""
+    member = group.members.pop(member_id)
+    group.sessions.pop(member_id, None)
+    outs = refuse_waiting(member, ErrorCode.UNKNOWN_MEMBER_ID)
+    if group.leader_id == member_id:
+        group.leader_id = next(iter(group.members), None)
+    if group.state is PREPARING:
+        return outs
+    if group.members:
+        return outs + prepare(group)
+    go(group, PREPARING)
+    return outs + _complete_join(group)

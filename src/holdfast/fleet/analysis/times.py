@@ -1,4 +1,4 @@
-"""The time that tables cover: when their source was read, and the part that a window has.
+"""Times of tables: the window that they cover, the age of their source, and durations in words.
 
 **Rules.** Rows of events are those between two moments (:func:`within`). The generation that was
 current at the first moment stays, as of that moment, with its members and their partitions: it is
@@ -8,6 +8,7 @@ ends earlier has none.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,9 @@ from holdfast.fleet.tables.reading import GroupTables, Tables
 
 Since: TypeAlias = Callable[[int], int]
 """Takes the end of a window, and returns its begin, both in UTC milliseconds."""
+
+NONE: Final = "–"
+"""Text for an unknown number."""
 
 
 def window_end_ms(tables: Tables, notes: Mapping[str, Any] | None = None) -> int | None:
@@ -195,3 +199,23 @@ def _cut(name: str, rows: pa.Table, low: int, high: int, current: frozenset[Sett
         moved = pa.array(np.where(is_current, low, time)).cast(rows.schema.field(index).type)
         rows, inside = rows.set_column(index, rows.schema.field(index), moved), inside | is_current
     return rows.filter(pa.array(inside))
+
+
+def seconds(value: float | None) -> str:
+    """Format seconds with about three significant digits."""
+    if value is None or math.isnan(value):
+        return NONE
+    return f"{value:,.0f}" if value >= 100 else f"{value:.2g}" if value < 1 else f"{value:.1f}"
+
+
+def span(value_s: float) -> str:
+    """Format a duration: ``75 s``, ``12 min``, ``1 h 49 min``."""
+    if value_s < 120:
+        return f"{value_s:.0f} s" if value_s >= 10 else f"{seconds(value_s)} s"
+    minutes = round(value_s / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    if value_s >= 172_800:
+        return f"{value_s / 86_400:.1f} days"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if rest else f"{hours} h"

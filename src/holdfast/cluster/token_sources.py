@@ -1,18 +1,26 @@
-"""Fetches tokens from an OpenID Connect token endpoint, by the client credentials grant.
+"""Fetches tokens from an OpenID Connect token endpoint, or signs them for Amazon MSK's IAM logins.
 
 **Rules.** The keys are librdkafka's and Java's. An error names what failed: the address of the
 endpoint, the client, the scope, or the endpoint's answer. A redirect is refused, since it would
 pass the client's secret on. No error contains the secret, also if the endpoint repeats it.
 
+AWS's own library, an extra, signs tokens of Amazon MSK. Credentials come from AWS's chain
+(environment, profile, container, instance), or from the profile or role of ``sasl.jaas.config``.
+The region is ``holdfast.aws.region``, else that of the brokers' names, else ``AWS_REGION`` or
+``AWS_DEFAULT_REGION``.
+
 **Strategy.** One POST with the client's credentials in the Authorization header, as both clients
 send it. The token's expiry is its ``exp`` claim, else ``expires_in``.
 
-References: KIP-768; RFC 6749, sections 4.4 and 5.
+References: KIP-768; RFC 6749, sections 4.4 and 5; Amazon MSK Developer Guide, "IAM access control";
+AWS Signature Version 4.
 """
 
 from __future__ import annotations
 
 import base64
+import os
+import re
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,12 +33,24 @@ from holdfast.errors import ClientError, ConfigError
 if TYPE_CHECKING:
     import ssl
 
+
 URL = "sasl.oauthbearer.token.endpoint.url"
 ATTEMPTS = 3
 _PAUSE_S = 0.2
 _LARGEST_ANSWER_BYTES = 1_000_000
 _MODULE = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
 HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"
+
+AWS_REGION = "holdfast.aws.region"
+AWS_MECHANISM = "AWS_MSK_IAM"
+_AWS_MODULE = "software.amazon.msk.auth.iam.IAMLoginModule"
+AWS_HANDLER = "software.amazon.msk.auth.iam.IAMClientCallbackHandler"
+_MSK_BROKER = re.compile(
+    r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com(?:\.cn)?(?::\d+)?$"
+)
+AWS_OAUTH_HANDLER = "software.amazon.msk.auth.iam.IAMOAuthBearerLoginCallbackHandler"
+AWS_OPTIONS = ("awsProfileName", "awsRoleArn", "awsRoleSessionName")
+"""Options of the login module in ``sasl.jaas.config`` that are honoured."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -205,3 +225,68 @@ def _token(endpoint: TokenEndpoint, body: bytes) -> Token:
         raise ClientError(
             f"{where} answers without an access_token and its expiry: is {URL} right?"
         ) from None
+
+
+def aws_region(given: object, servers: object) -> str:
+    """Return the region of a cluster; a ConfigError if nothing names one."""
+    if given:
+        return str(given)
+    listed = servers.split(",") if isinstance(servers, str) else servers
+    for address in listed if isinstance(listed, (list, tuple)) else ():
+        if found := _MSK_BROKER.search(str(address).strip()):
+            return found[1]
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION")
+    if not region:
+        raise ConfigError(
+            f"{AWS_REGION}: {AWS_MECHANISM} needs the region, such as eu-west-1: bootstrap.servers "
+            "does not name it, and AWS_REGION is not set"
+        )
+    return region
+
+
+def aws_tokens(region: str, options: Mapping[str, str]) -> Tokens:
+    """Return the tokens for a region and :data:`AWS_OPTIONS`, the same for the whole process."""
+    return _aws_tokens(region, tuple(sorted(options.items())))
+
+
+@lru_cache(maxsize=16)
+def _aws_tokens(region: str, options: tuple[tuple[str, str], ...]) -> Tokens:
+    try:
+        import aws_msk_iam_sasl_signer  # noqa: F401 - a missing extra is an error before connecting
+    except ImportError:
+        raise ConfigError(
+            f"{AWS_MECHANISM} needs an extra: pip install 'kafka-holdfast[aws]'"
+        ) from None
+    login = "".join(f' {name}="{quoted(value)}"' for name, value in options)
+    java = {
+        "sasl.mechanism": AWS_MECHANISM,
+        "sasl.jaas.config": f"{_AWS_MODULE} required{login};",
+        "sasl.client.callback.handler.class": AWS_HANDLER,
+    }
+    return Tokens(lambda: _aws_token(region, dict(options)), f"{AWS_MECHANISM} in {region}", java)
+
+
+def _aws_token(region: str, options: Mapping[str, str]) -> Token:
+    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as Signer
+    from botocore.exceptions import BotoCoreError
+    from botocore.exceptions import ClientError as AwsError
+
+    try:
+        if role := options.get("awsRoleArn"):
+            session = options.get("awsRoleSessionName")
+            found = Signer.generate_auth_token_from_role_arn(
+                region, role, *([session] if session else [])
+            )
+        elif profile := options.get("awsProfileName"):
+            found = Signer.generate_auth_token_from_profile(region, profile)
+        else:
+            found = Signer.generate_auth_token(region)
+    except (BotoCoreError, AwsError) as error:
+        raise ClientError(f"{AWS_MECHANISM}: no AWS credentials ({error})") from None
+    except (AttributeError, ValueError):  # the signer's own answers to missing credentials
+        raise ClientError(
+            f"{AWS_MECHANISM}: found no AWS credentials: set AWS_PROFILE, or AWS_ACCESS_KEY_ID and "
+            "AWS_SECRET_ACCESS_KEY, or give the program a role"
+        ) from None
+    value, expires_ms = found
+    return Token(value=value, expires_s=expires_ms / 1000, principal="aws")

@@ -1,11 +1,11 @@
-"""The coordinator's answers to a member: rounds, refusals, and the loss of membership.
+"""The coordinator's responses to a member: rebalances, refusals, and the loss of membership.
 
 **Rules.** The rules are those of :mod:`holdfast.core.machine.member.member`, which receives events.
-An answer changes nothing unless its number is the one that the record awaits. The caller carries
+A response changes nothing unless its number is the one that the record awaits. The caller carries
 out the returned actions in order.
 
-**Strategy.** One function for each answer, on the member's record. Steps that several functions
-share are in :mod:`holdfast.core.machine.member.steps`.
+**Strategy.** One function for each response, on the member's record, and the steps that events of
+the application and of time take as well. Each leaves a whole state behind.
 
 References: KIP-345, KIP-394, KIP-429, KIP-814; Incremental Cooperative Rebalancing, "Member
 process".
@@ -13,9 +13,13 @@ process".
 
 from __future__ import annotations
 
-from dataclasses import replace
-
-from holdfast.core.machine.actions import Action, Actions, ComputeAssignment, JoinCompleted, Warn
+from holdfast.core.machine.actions import (
+    Action,
+    Actions,
+    ComputeAssignment,
+    JoinCompleted,
+    Warn,
+)
 from holdfast.core.machine.codes import (
     COORDINATOR_GONE,
     EXPECTED,
@@ -31,15 +35,16 @@ from holdfast.core.machine.events import (
     CommitAnswered,
     HeartbeatAnswered,
     JoinAnswered,
-    JoinedMember,
     LeaveAnswered,
     SyncAnswered,
 )
 from holdfast.core.machine.leader.assignor_protocol import RebalanceProtocol, ReceivedAssignment
-from holdfast.core.machine.leader.counts import handed_out
-from holdfast.core.machine.member.holdings import ordered, topics_of
-from holdfast.core.machine.member.member_data import NO_REQUEST, MemberData, RecordSize
-from holdfast.core.machine.member.steps import (
+from holdfast.core.machine.leader.subscriptions import handed_out, with_names
+from holdfast.core.machine.member.holdings import Limit, ordered, topics_of
+from holdfast.core.machine.member.member_data import (
+    NO_REQUEST,
+    MemberData,
+    RecordSize,
     backoff_ms,
     die,
     doubled_ms,
@@ -47,14 +52,11 @@ from holdfast.core.machine.member.steps import (
     is_reported,
     lose,
     new_request,
-    refused,
-    retry,
-    revoke,
     send_sync,
     want,
-    watch_metadata,
 )
 from holdfast.core.machine.states import ENDED, MemberState
+from holdfast.core.model.partitions import Resource
 from holdfast.core.wire.layouts.container import names_more
 from holdfast.errors import WireError
 
@@ -64,14 +66,21 @@ MOST_TOPICS, MOST_MORE = 100, 600
 MOST_UNKNOWN = 100_000
 """Upper bound of the partitions of a subscribed topic that the member does not know yet."""
 
+PLAN_RETRIES = 3  # failures in a row to plan after which the leader asks for a rebalance by itself
+
 PASSING_FAILURES = 4  # failures in a row to reach the coordinator without a warning
+
+_TOO_LARGE = (
+    "Most likely the group's record is larger than the brokers allow: message.max.bytes, or "
+    "max.message.bytes of __consumer_offsets"
+)
 
 UNJOINED, STABLE = MemberState.UNJOINED, MemberState.STABLE
 PREPARING, COMPLETING = MemberState.PREPARING_REBALANCE, MemberState.COMPLETING_REBALANCE
 
 
 def on_coordinator(member: MemberData, request: int) -> Actions:
-    """Handle the answer to FindCoordinator."""
+    """Handle the response to FindCoordinator."""
     if request == member.find_request:
         member.find_request = NO_REQUEST
         member.coordinator_known = True
@@ -80,7 +89,7 @@ def on_coordinator(member: MemberData, request: int) -> Actions:
 
 
 def on_join(member: MemberData, event: JoinAnswered) -> Actions:
-    """Handle the answer to JoinGroup: a generation begins, and its leader computes."""
+    """Handle the response to JoinGroup: a generation begins, and its leader computes."""
     if event.request != member.join_request:
         return ()
     member.join_request = NO_REQUEST
@@ -88,14 +97,14 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
         return _on_late_join(member, event)
     if event.error == ErrorCode.MEMBER_ID_REQUIRED:
         member.member_id, member.state = event.member_id, UNJOINED
-        return ()
+        return want(member, f"need to re-join with the given member-id: {event.member_id}")
     if event.error != ErrorCode.NONE:
-        return _round_failed(member, "JoinGroup", event.error)
-    return _begin_round(member, event)
+        return _rebalance_failed(member, "JoinGroup", event.error)
+    return _begin_generation(member, event)
 
 
-def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
-    """Begin the second half of a round: a follower syncs at once, a leader computes first."""
+def _begin_generation(member: MemberData, event: JoinAnswered) -> Actions:
+    """Begin the second half of a rebalance: a follower syncs at once, a leader computes first."""
     unbroken = member.claim_generation == member.generation == event.generation - 1
     member.member_id, member.generation = event.member_id, event.generation
     member.protocol_name = event.protocol_name
@@ -109,7 +118,7 @@ def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
         return _skip_assignment(member)
     member.plan_token = new_request(member)
     member.planned_with = member.partitions
-    member.record = _size_of(event.members)
+    member.record = RecordSize.of(event.members)
     return (
         ComputeAssignment(
             token=member.plan_token,
@@ -125,7 +134,7 @@ def _begin_round(member: MemberData, event: JoinAnswered) -> Actions:
 
 
 def _on_late_join(member: MemberData, event: JoinAnswered) -> Actions:
-    """Handle a round that began, or an id that was given, while the member leaves.
+    """Handle a rebalance that began, or an id that was given, while the member leaves.
 
     The member leaves with the id, and revokes in the new generation. It claimed all that it owns
     when it joined, so no other member has any of it. Under the generation before, its heartbeats
@@ -149,8 +158,9 @@ def _skip_assignment(member: MemberData) -> Actions:
 
     The process that planned the assignments has ended, and this process does not know its partition
     counts. Under a design its assignment holds the counts. Without the counts the leader asks for
-    one more round, because partitions added meanwhile would otherwise never get an owner (L1). An
-    eager leader asks at once: if it took its assignment first, the round would stop it again.
+    one more rebalance, because partitions added meanwhile would otherwise never get an owner (L1).
+    An eager leader asks at once: if it took its assignment first, the rebalance would stop it
+    again.
     """
     member.planned_with = ()
     if member.rebalance_protocol is RebalanceProtocol.EAGER:
@@ -166,13 +176,13 @@ def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) ->
     member.plan_token = NO_REQUEST
     if isinstance(event, AssignmentFailed):
         # Without a SyncGroup of its leader the group would hang, and with an empty one every member
-        # would get bytes that are not an assignment. A join begins a new round, and all claims
+        # would get bytes that are not an assignment. A join begins a new rebalance, and all claims
         # stay.
         return (Warn(f"could not plan, a new round begins: {event.reason}"), *retry(member))
     if event.partitions is not None:
         member.planned_with = event.partitions
     if member.record is not None:
-        member.record = _with_assignments(member.record, event.assignments)
+        member.record = member.record.with_assignments(event.assignments)
     if event.failure is None:
         member.plan_failures = 0
         return (*map(Warn, event.notes), send_sync(member, event.assignments))
@@ -182,13 +192,13 @@ def on_plan(member: MemberData, event: AssignmentComputed | AssignmentFailed) ->
 
 
 def on_sync(member: MemberData, event: SyncAnswered) -> Actions:
-    """Handle the answer to SyncGroup: the member has its assignment."""
+    """Handle the response to SyncGroup: the member has its assignment."""
     if event.request != member.sync_request:
         return ()
     member.sync_request = NO_REQUEST
     record, member.record = member.record, None
     if event.error != ErrorCode.NONE:
-        return _round_failed(member, "SyncGroup", event.error, record)
+        return _rebalance_failed(member, "SyncGroup", event.error, record)
     assignor = next(a for a in member.assignors if a.name == member.protocol_name)
     topics, partitions = _most_named(member)
     if names_more(event.assignment, topics=topics, partitions=partitions):
@@ -241,28 +251,29 @@ def _apply(member: MemberData, received: ReceivedAssignment) -> Actions:
         delay_ms=received.delay_ms,
     )
     actions: list[Action] = [done]
-    member.rounds_announced = member.rounds_announced + 1 if received.again else 0
+    member.rebalances_announced = member.rebalances_announced + 1 if received.again else 0
     if received.again and not revoked:
-        # A join at once would begin the next round before slower members have synced. Their syncs
-        # would be refused, they would never learn what to revoke, and the rounds would never end.
-        options, n_before = member.options, member.rounds_announced - 1
+        # A join at once would begin the next rebalance before slower members have synced. Their
+        # syncs would be refused, they would never learn what to revoke, and the rebalances would
+        # never end.
+        options, n_before = member.options, member.rebalances_announced - 1
         member.rejoin_at_ms = member.now_ms + doubled_ms(
             options.again_pause_ms, n_before, options.heartbeat_interval_ms
         )
     if member.joined_topics != member.topics:
         want(member, "subscription changed")
-    if member.is_leader and 0 < member.plan_failures <= member.options.plan_retries:
+    if member.is_leader and 0 < member.plan_failures <= PLAN_RETRIES:
         member.rejoin_at_ms = member.now_ms + backoff_ms(member, member.plan_failures)
     watch_metadata(member)
     if revoked:
         want(member, "resources were revoked")
-        actions += revoke(member, revoked, of_round=True)
+        actions += revoke(member, revoked, of_rebalance=True)
     actions += member.holdings.gain(gained)
     return tuple(actions)
 
 
 def on_heartbeat(member: MemberData, event: HeartbeatAnswered) -> Actions:
-    """Handle a heartbeat's answer: the session runs from the time at which it was sent."""
+    """Handle a heartbeat's response: the session runs from the time at which it was sent."""
     if event.request != member.heartbeat_request:
         return ()
     member.heartbeat_request = NO_REQUEST
@@ -283,9 +294,9 @@ def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
     if error == ErrorCode.NONE or member.state in (*ENDED, MemberState.LEAVING):
         return ()
     if error == ErrorCode.ILLEGAL_GENERATION and member.join_request != NO_REQUEST:
-        # At the coordinator the round is complete. Its JoinGroup answer is on the way, on the other
-        # connection, and the request with the old generation came too late. If the answer never
-        # comes, the end of the session ends the wait.
+        # At the coordinator the rebalance is complete. Its JoinGroup response is on the way, on the
+        # other connection, and the request with the old generation came too late. If the response
+        # never comes, the end of the session ends the wait.
         return ()
     if error in COORDINATOR_GONE:
         member.coordinator_known = False
@@ -304,7 +315,7 @@ def on_refusal(member: MemberData, error: int, generation: int) -> Actions:
 
 
 def on_failed(member: MemberData, request: int, reason: str) -> Actions:
-    """Handle a request without an answer."""
+    """Handle a request without a response."""
     if request == NO_REQUEST:
         return ()
     if request == member.leave_request:
@@ -328,7 +339,7 @@ def on_failed(member: MemberData, request: int, reason: str) -> Actions:
 
 
 def on_left(member: MemberData, event: LeaveAnswered) -> Actions:
-    """Handle the answer to LeaveGroup, or its absence: the member is dead in any case.
+    """Handle the response to LeaveGroup, or its absence: the member is dead in any case.
 
     A refusal gets a warning and no second attempt: the process is about to end, and the end of its
     session does the same for the others. Kafka's client does the same.
@@ -358,7 +369,7 @@ def on_revocation_commit(member: MemberData, event: CommitAnswered) -> Actions:
     return actions
 
 
-def _round_failed(
+def _rebalance_failed(
     member: MemberData, request: str, error: int, record: RecordSize | None = None
 ) -> Actions:
     """Handle JoinGroup or SyncGroup that was refused with the code ``error``."""
@@ -370,51 +381,84 @@ def _round_failed(
         member.coordinator_known = False
     elif error in FATAL:
         return fail(member, error)
-    unexplained = request == "SyncGroup" and error == ErrorCode.UNKNOWN_SERVER_ERROR
-    return refused(member, request, error, _too_large(record) if unexplained else "")
+    if request != "SyncGroup" or error != ErrorCode.UNKNOWN_SERVER_ERROR:
+        return refused(member, request, error)
+    # A coordinator that cannot write the group's record because of its size answers SyncGroup so:
+    # ``appendGroupMetadataErrorToResponseError`` of Kafka's GroupMetadataManager.
+    known = "; the leader's log names the size" if record is None else f". {record}"
+    return refused(member, request, error, f"{_TOO_LARGE}{known}")
 
 
-def _too_large(record: RecordSize | None) -> str:
-    """Return the likely cause of UNKNOWN_SERVER_ERROR, with the record's size as known here.
+def watch_metadata(member: MemberData) -> Actions:
+    """Ask for a rebalance if partition counts differ from the leader's plan. Returns no actions.
 
-    A coordinator that cannot write the group's record because of its size answers SyncGroup so.
-
-    References: ``appendGroupMetadataErrorToResponseError`` of Kafka's GroupMetadataManager.
+    Only a stable leader does, once it knows counts; followers leave it to the leader.
     """
-    text = (
-        "Most likely the group's record is larger than the brokers allow: message.max.bytes, or "
-        "max.message.bytes of __consumer_offsets"
-    )
-    if record is None:
-        return f"{text}; the leader's log names the size"
-    total = record.subscription_bytes + record.assignment_bytes
-    return (
-        f"{text}. This leader sent {record.assignment_bytes:,} bytes of assignments; with "
-        f"{record.subscription_bytes:,} bytes of subscriptions the record has {total:,} bytes and "
-        f"more. The largest part is the {record.largest}: {record.largest_bytes:,} bytes"
+    if (
+        member.state is not MemberState.STABLE
+        or not member.is_leader
+        or member.planned_with is None
+        or not member.partitions
+    ):
+        return ()
+    member.planned_with = with_names(member.planned_with, member.partitions)
+    if _relevant(member, member.partitions) != _relevant(member, member.planned_with):
+        want(member, "partition counts changed")
+    return ()
+
+
+def _relevant(member: MemberData, partitions: tuple[tuple[str, int], ...]) -> dict[str, int]:
+    """Return the counts in ``partitions`` of topics that were planned with or are subscribed."""
+    names = {name for name, _ in member.planned_with or ()} | set(member.topics)
+    return {name: count for name, count in partitions if count and name in names}
+
+
+def revoke(
+    member: MemberData,
+    resources: frozenset[Resource],
+    *,
+    of_rebalance: bool = False,
+    always_call: bool = False,
+) -> Actions:
+    """Begin a revocation; see :meth:`Holdings.revoke`."""
+    member.state = MemberState.REVOKING
+    limit = Limit(ms=member.options.drain_timeout_ms, setting=member.options.drain_setting)
+    return member.holdings.revoke(
+        resources,
+        member.identity,
+        member.now_ms + limit.ms,
+        limit=limit,
+        of_rebalance=of_rebalance,
+        always_call=always_call,
     )
 
 
-def _size_of(members: tuple[JoinedMember, ...]) -> RecordSize:
-    largest = max(members, key=lambda m: len(m.metadata), default=None)
-    if largest is None:
-        return RecordSize()
-    return RecordSize(
-        subscription_bytes=sum(len(m.metadata) for m in members),
-        largest_bytes=len(largest.metadata),
-        largest=f"subscription of member {largest.member_id}",
-    )
+def retry(member: MemberData) -> Actions:
+    """Join again after a pause; claims and identity stay as they are."""
+    member.state = MemberState.UNJOINED
+    member.retry_at_ms = member.now_ms + backoff_ms(member, member.retries)
+    member.retries += 1
+    return want(member, "the last round failed")
 
 
-def _with_assignments(record: RecordSize, assignments: tuple[tuple[str, bytes], ...]) -> RecordSize:
-    sizes = [(len(data), member_id) for member_id, data in assignments]
-    size, member_id = max(sizes, default=(0, ""))
-    total = sum(size for size, _ in sizes)
-    if size <= record.largest_bytes:
-        return replace(record, assignment_bytes=total)
-    return replace(
-        record,
-        assignment_bytes=total,
-        largest_bytes=size,
-        largest=f"assignment of member {member_id}",
-    )
+def refused(member: MemberData, request: str, error: int, cause: str = "") -> Actions:
+    """Retry a rebalance that was refused with a temporary code, and warn from time to time.
+
+    A code that Kafka expects gets no warning. Any other code gets one at the first, second, fourth,
+    eighth refusal and so on. After ``error_timeout_ms`` of refusals the member fails.
+    """
+    n_before, options = member.retries, member.options
+    actions = retry(member)
+    if error in EXPECTED:
+        return actions
+    if member.failing_since_ms is None:
+        member.failing_since_ms = member.now_ms
+    failing_ms = member.now_ms - member.failing_since_ms
+    if 0 < options.error_timeout_ms <= failing_ms:
+        text = f"{request} is refused since {failing_ms} ms: {describe(error)}"
+        return fail(member, error, f"{text}. {cause}" if cause else text)
+    if is_reported(n_before):
+        pause_ms = member.retry_at_ms - member.now_ms
+        text = f"{request} was refused, the next attempt is in {pause_ms} ms: {describe(error)}"
+        return (Warn(f"{text}. {cause}" if cause else text), *actions)
+    return actions
