@@ -75,7 +75,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     spans,
 )
 from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
-from holdfast.fleet.pipeline.ingest.split import LATEST
+from holdfast.fleet.pipeline.ingest.split import LATEST, share_positions
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, described
 from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.schemas import arrow_schema, moment_text, to_us
@@ -281,13 +281,14 @@ class Stream:
         return {UNPOLLED: known[-MOST_UNPOLLED:]}
 
     def _ends(self, cluster: ClusterSnapshot) -> Ends:
-        return Ends.of(
-            part_of("offsets", cluster.offsets),
-            part_of(SHARE_STATE, cluster.share_state),
-            _names(cluster),
-            self.selection,
+        records = part_of(SHARE_STATE, cluster.share_state)
+        share, n_bad = share_positions(records, _names(cluster), self.selection)
+        return Ends(
+            offsets=part_of("offsets", cluster.offsets),
             taken_at_us=_taken_at_us(cluster),
             reset=self.auto_offset_reset,
+            share=share,
+            n_bad_share=n_bad,
             earlier=EarlierLag.of(self.tables),
         )
 
