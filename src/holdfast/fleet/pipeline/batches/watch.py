@@ -324,27 +324,12 @@ def _of_another_run(root: StoragePath) -> SourceError:
     )
 
 
-def watch(
-    feed: Feed,
-    out_dir: StoragePath | str,
-    *,
-    selection: Selection | None = None,
-    auto_offset_reset: str = "latest",
-    broker_logs: Sequence[Path] = (),
-    retention_days: float | None = RETENTION_DAYS,
-    every_seconds: float | None = None,
-    started_with: Sequence[str] = (),
-    max_records: int | None = None,
-    since: Since | None = None,
-    before_batch: Callable[[int, int], None] | None = None,
-    after_batch: Callable[[Tables, int], None] | None = None,
-    after_look: Callable[[Tables, SourceError | None], None] | None = None,
-) -> Tables:
+def watch(feed: Feed, out_dir: StoragePath | str, **options: Any) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
 
-    Options are those of :class:`Stream`. Without ``every_seconds`` it reads the present records
-    and ends. A session of the feed is called where this process does not read all new records, or
-    run all steps.
+    Options are those of :class:`Stream`; rows are dropped after RETENTION_DAYS by default. Without
+    ``every_seconds`` it reads the present records and ends. A session of the feed is called where
+    this process does not read all new records, or run all steps.
 
     Raises
     ------
@@ -354,22 +339,14 @@ def watch(
     """
     tables, cluster = Tables(storage_path(out_dir).absolute()), feed.cluster
     check_watched(tables)
+    chosen = {"selection": Selection(), "retention_days": RETENTION_DAYS, **options}
+    chosen["broker_logs"] = [log.absolute() for log in options.get("broker_logs", ())]
     into = Stream(
         tables=tables,
         snapshot=feed.snapshot if isinstance(feed, PolledFeed) else cluster.snapshot,
-        selection=selection or Selection(),
-        auto_offset_reset=auto_offset_reset,
-        broker_logs=[log.absolute() for log in broker_logs],
-        retention_days=retention_days,
-        every_seconds=every_seconds,
         unread=cluster.first_unread,
-        started_with=started_with,
-        max_records=max_records,
-        since=since,
-        before_batch=before_batch,
-        after_batch=after_batch,
-        after_look=after_look,
         poll_notes=(lambda: feed.notes) if isinstance(feed, PolledFeed) else None,
+        **chosen,
     )
     follow(feed, into)
     return tables
