@@ -126,7 +126,7 @@ def _report_age(tables: Tables, note: Callable[[str], None]) -> None:
     """Report the age of lags in tables that ``watch`` should update and does not."""
     from holdfast.fleet.analysis.times import read_age
 
-    age = read_age(tables, time.time_ns() // 1_000_000)
+    age = read_age(tables.newest_notes(), time.time_ns() // 1_000_000)
     if age.is_stale():
         note(
             f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags date from then: "
