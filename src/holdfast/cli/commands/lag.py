@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import above_zero_s
 from holdfast.cli.histories import cluster_of, rows_of
+from holdfast.cli.option_values import above_zero_s
 from holdfast.cli.output import Format, notes, write_rows, write_table
 from holdfast.cli.sources import described_lag, is_described, open_source
 from holdfast.errors import ConfigError, nearest
