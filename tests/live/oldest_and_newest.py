@@ -19,7 +19,7 @@ HERE = Path(__file__).parent
 FILES = (
     *("test_sessions.py", "test_session_rounds.py", "test_session_losses.py"),
     *("test_confluent.py", "test_aiokafka.py", "test_kafka.py", "test_consumer.py"),
-    *("test_facade_logins.py", "test_loading.py"),
+    *("test_confluent_logins.py", "test_loading.py"),
 )
 ASKED = """
 import sys

@@ -49,7 +49,7 @@ def config(broker, **extra):
     settings = {key.replace("_", "."): value for key, value in extra.items()} | callbacks
     return {
         "bootstrap.servers": broker.bootstrap,
-        "group.id": fresh("facade"),
+        "group.id": fresh("confluent"),
         "auto.offset.reset": "earliest",
         "heartbeat.interval.ms": 200,
         "session.timeout.ms": 6_000,
@@ -225,7 +225,7 @@ def test_a_note_beside_an_offset_is_read_as_it_was_written(broker, topic, kind):
 def test_a_transaction_takes_the_group_of_its_consumer(broker, topic, kind):
     producer = Producer({"bootstrap.servers": broker.bootstrap, "transactional.id": fresh("t")})
     producer.init_transactions(20)
-    group = fresh("facade")
+    group = fresh("confluent")
     settings = config(broker, enable_auto_commit=False, group_id=group)
     with closing(kind(settings)) as consumer:
         consumer.subscribe([topic.name])
@@ -284,7 +284,7 @@ def test_a_consumer_that_is_forgotten_ends_its_threads(broker, topic):
         def note(self, *_):
             pass
 
-    group = fresh("facade")
+    group = fresh("confluent")
     program = Program()
     read(program.consumer, 1)
     assert threads()

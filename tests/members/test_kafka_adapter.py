@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections import deque
 from concurrent.futures import Future
+from types import SimpleNamespace
 
 import pytest
 from kafka.consumer.subscription_state import ConsumerRebalanceListener, SubscriptionState
@@ -18,23 +18,21 @@ from kafka.errors import (
 )
 from kafka.structs import OffsetAndMetadata, TopicPartition
 from tests.members.configured import settings_of
-from tests.members.fake_member import Member, done, failed
+from tests.members.fake_member import done, failed, make_session
 
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.shared_values import ListenerCall, OffsetToCommit
 from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
-from holdfast.members.clients.kafka.adapter import SubscriptionAdapter
+from holdfast.members.clients.kafka.adapter import CrossThreadCalls, SubscriptionAdapter
 from holdfast.members.clients.kafka.coordinator import (
-    KafkaSession,
-    call_all,
+    MemberConsumerCoordinator,
     error_of_commit,
     error_of_late_commit,
 )
-from holdfast.members.config.policy import assignors_of
-from holdfast.members.session.membership import Membership
-from holdfast.members.session.poll_session import InFlight
+from holdfast.members.session.session import ClientTraits
 
 A, B = ("t", 0), ("t", 1)
+TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=False)
 CONFIG = {"request_timeout_ms": 10_000, "default_offset_commit_callback": lambda *_: None}
 
 
@@ -59,12 +57,19 @@ class Harness:
         self.subscription.subscribe(["t"], listener=listener)
         self.adapter = SubscriptionAdapter(self.subscription, lambda method, tps: method(tps))
         settings = settings_of(partition_assignment_strategy=strategy)
-        membership = Membership(settings, assignors_of(settings))
-        self.due_callbacks = deque()
-        self.session = KafkaSession(
-            membership, self.adapter, InFlight(), CONFIG, self.due_callbacks
+        self.member, self.session = make_session(settings, self.adapter, TRAITS)
+        self.coordinator = MemberConsumerCoordinator(
+            SimpleNamespace(config=CONFIG),
+            self.subscription,
+            SimpleNamespace(add_listener=lambda _: None),
+            lambda method, tps: method(tps),
+            settings=settings,
+            assignors=(),
+            network={},
+            in_flight=self.session.in_flight,
+            calls=CrossThreadCalls(lambda *_: None),
         )
-        membership.runtime = self.member = Member(self.session)
+        self.coordinator.session = self.session
         self.member.coordinator.committed = self._committed
         self.n_terms = 0
         self.start_offsets: Future = Future()
@@ -149,9 +154,9 @@ def test_what_comes_back_to_an_eager_member_goes_on_where_it_was():
     assert harness.fetchable() == {A}
     harness.member.coordinator.answers = [0, 0]
     for offset in (3, 5):
-        harness.session.commit_sync(offsets(offset), 1_000)
+        harness.coordinator.commit_offsets_sync(offsets(offset), 1_000)
     with pytest.raises(CommitFailedError):
-        harness.session.commit_sync(offsets(6), 1_000)
+        harness.coordinator.commit_offsets_sync(offsets(6), 1_000)
 
 
 def test_in_a_later_generation_it_begins_where_the_group_has_committed(harness):
@@ -298,20 +303,20 @@ def test_a_commit_that_was_tried_until_its_time_was_over_is_late():
 def test_a_callback_of_a_commit_is_called_by_a_later_call():
     harness, told = Harness(), []
     harness.assign(1, A)
-    sent = harness.session.commit_async(offsets(5), offsets(5), lambda *found: told.append(found))
+    sent = harness.coordinator.commit_offsets_async(offsets(5), lambda *found: told.append(found))
     harness.member.coordinator.sent[0].answer.set_result(0)
     assert sent.succeeded() and not told
-    call_all(harness.due_callbacks)
+    harness.coordinator.poll(0)
     assert told == [(offsets(5), None)]
 
 
 def test_a_commit_that_nobody_answers_is_late(harness):
     with pytest.raises(KafkaTimeoutError):
-        harness.session.commit_sync(offsets(5), 0)
+        harness.coordinator.commit_offsets_sync(offsets(5), 0)
 
 
 def test_offsets_of_other_types_are_refused():
     harness = Harness()
     for given in ({"t": OffsetAndMetadata(1, "", -1)}, {TopicPartition(*A): 1}):
         with pytest.raises(TypeError):
-            harness.session.commit_sync(given, 0)
+            harness.coordinator.commit_offsets_sync(given, 0)

@@ -257,8 +257,8 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     def position(self, partition: TopicPartition, timeout_ms: float | None = None) -> int | None:
         """Return the offset of the next record; wait until it is known, as kafka-python does."""
-        session = None if self._member is None else self._member.session
-        with nullcontext() if session is None else session.adapter.awaiting_position():
+        adapter = None if self._member is None else self._member.adapter
+        with nullcontext() if adapter is None else adapter.awaiting_position():
             offset: int | None = super().position(partition, timeout_ms=timeout_ms)
         return offset
 

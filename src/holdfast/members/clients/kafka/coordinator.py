@@ -12,8 +12,10 @@ may not commit, raises ``CommitFailedError``. A missing response is an error of 
 can be retried.
 
 **Strategy.** The consumer calls its coordinator by public names alone, which this class has. It has
-one :class:`KafkaSession` from the first poll after ``subscribe`` to the end of the membership. The
-session requests start offsets, kafka-python the offsets of ``committed()``.
+one :class:`~holdfast.members.session.poll_session.PollSession` from the first poll after
+``subscribe`` to the end of the membership. The session requests start offsets, kafka-python the
+offsets of ``committed()``. Callbacks of commits stay here: they often refer to the consumer, and
+the member's threads to the session, so a forgotten consumer would never end.
 
 References: KIP-429, KIP-62, KIP-345, KIP-447; Kafka's ``CommitFailedException``.
 """
@@ -66,87 +68,6 @@ _CONNECT_S = 0.1  # how long the first poll of a member waits for a broker
 _TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=False)
 
 
-class KafkaSession(PollSession):
-    """The session of one membership of a ``KafkaConsumer``; ``config`` is kafka-python's.
-
-    ``due_callbacks`` has the calls of callbacks of commits that were answered. It belongs to the
-    consumer: a call may be due when the membership has ended.
-    """
-
-    adapter: SubscriptionAdapter
-
-    def __init__(
-        self,
-        membership: Membership,
-        adapter: SubscriptionAdapter,
-        in_flight: InFlight,
-        config: Mapping[str, Any],
-        due_callbacks: deque[Callable[[], object]],
-    ):
-        super().__init__(membership, adapter, _TRAITS, in_flight)
-        adapter.session = self
-        self._config = config
-        self._due_callbacks = due_callbacks
-
-    def limit_s(self, timeout_ms: float | None) -> float:
-        """Return how long a call may take, in s."""
-        limit_ms = self._config["request_timeout_ms"] if timeout_ms is None else timeout_ms
-        return float(limit_ms) / 1000
-
-    def commit_sync(self, offsets: ClientOffsets | None, timeout_ms: float | None) -> None:
-        """Commit ``offsets`` (default: processed), and wait until it is done."""
-        to_commit, origin = self.offsets_to_commit(_named(offsets))
-        call_all(self._due_callbacks)
-        limit_s = self.limit_s(timeout_ms)
-        try:
-            self.commits.commit_async(to_commit, origin, timeout_s=limit_s).result(limit_s)
-        except HoldfastError as error:
-            raise error_of_late_commit(error) from error
-        except TimeoutError:
-            raise kafka_errors.KafkaTimeoutError from None
-
-    def commit_async(
-        self, offsets: ClientOffsets | None, reported: ClientOffsets, callback: OnCommit | None
-    ) -> Any:
-        """Commit ``offsets`` (default: processed); the callback gets ``reported`` later."""
-        to_commit, origin = self.offsets_to_commit(_named(offsets))
-        call_all(self._due_callbacks)
-        try:
-            sent = self.commits.commit_async(to_commit, origin, timeout_s=self.limit_s(None))
-        except HoldfastError as error:
-            raise error_of_commit(error) from error
-        return self._call_back_later(sent, reported, callback)
-
-    def maybe_auto_commit(self) -> tuple[Offsets, Future[None]] | None:
-        """Commit what is processed, if the interval has passed; a later call reports it."""
-        if (sent := super().maybe_auto_commit()) is not None:
-            self._call_back_later(sent[1], to_client_offsets(sent[0]), None)
-        return sent
-
-    def _call_back_later(
-        self, sent: Future[None], reported: ClientOffsets, callback: OnCommit | None
-    ) -> Any:
-        callback = callback or self._config["default_offset_commit_callback"]
-        future, due_callbacks = KafkaFuture(), self._due_callbacks
-        future.add_both(lambda result: due_callbacks.append(partial(callback, reported, result)))
-
-        def complete(done: Future[None]) -> None:
-            error = done.exception()
-            if error is None:
-                future.success(None)
-            else:
-                future.failure(error_of_commit(error))
-
-        sent.add_done_callback(complete)
-        return future
-
-
-def call_all(due: deque[Callable[[], object]]) -> None:
-    """Make the calls that are due, in order."""
-    while due:
-        due.popleft()()
-
-
 class MemberConsumerCoordinator:
     """The coordinator that a consumer of kafka-python calls.
 
@@ -177,14 +98,15 @@ class MemberConsumerCoordinator:
         self._connect = partial(Connections, options=network)
         self._in_flight = in_flight
         self._calls = calls
-        self.session: KafkaSession | None = None
+        self.session: PollSession | None = None
         self.returns: bool | None = (
             None  # whether the member comes back, by the argument of close()
         )
         self.waiting: Collection[Any] = ()  # tasks for the application's next call
+        self.adapter: SubscriptionAdapter | None = None
         self._topics: tuple[str, ...] | None = None  # the member's subscription
         self._counts: dict[str, Any] = {}
-        self._due_callbacks: deque[Callable[[], object]] = deque()
+        self._due_callbacks: deque[Callable[[], object]] = deque()  # of answered commits
         cluster.add_listener(WeakMethod(self._check_partitions))
 
     # The member
@@ -195,26 +117,24 @@ class MemberConsumerCoordinator:
         return bool(self._subscription.partitions_auto_assigned())
 
     @property
-    def _running(self) -> KafkaSession | None:
+    def _running(self) -> PollSession | None:
         """Return the session of a member that is connected."""
         session = self.session
         return None if session is None or session.membership.runtime is None else session
 
-    def _new_session(self) -> KafkaSession:
+    def _new_session(self) -> PollSession:
         membership = Membership(self._settings, self.assignors, self._connect)
-        adapter = SubscriptionAdapter(
+        self.adapter = adapter = SubscriptionAdapter(
             self._subscription, partial(self._calls.call_on_thread, self._run)
         )
-        session = KafkaSession(
-            membership, adapter, self._in_flight, self._original.config, self._due_callbacks
-        )
+        adapter.session = session = PollSession(membership, adapter, _TRAITS, self._in_flight)
         weakref.finalize(self, membership.close)  # a forgotten consumer
         if not session.is_cooperative:  # as kafka-python, which revokes before every join
             nothing = Notification(ListenerCall.REVOKED, ())
             session.tasks.put(ApplicationTask(partial(adapter.notify, nothing)))
         return session
 
-    def _joined(self, wait_s: float) -> KafkaSession:
+    def _joined(self, wait_s: float) -> PollSession:
         """Return the session of the subscription; a new one waits briefly for a broker."""
         session = self.session
         if session is None:
@@ -270,11 +190,12 @@ class MemberConsumerCoordinator:
         """Do the application's tasks, and raise errors of callbacks; never wait for the group."""
         if not self.is_subscribed:
             return bool(self._original.poll(timeout_ms=timeout_ms))
-        call_all(self._due_callbacks)
+        self._make_due_calls()
         session = self._joined(math.inf if timeout_ms is None else timeout_ms / 1000)
         if session.membership.member_thread is not None:  # else no broker has answered yet
             _raise_of_callback(session.begin_poll())
-            session.maybe_auto_commit()
+            if (sent := session.maybe_auto_commit()) is not None:
+                self._call_back_later(sent[1], to_client_offsets(sent[0]), None)
         return True
 
     def time_to_next_poll(self) -> float:
@@ -308,10 +229,8 @@ class MemberConsumerCoordinator:
             self._cluster.remove_listener(WeakMethod(self._check_partitions))
             self._original.close(autocommit=autocommit, timeout_ms=timeout_ms)
 
-    def _leave(
-        self, session: KafkaSession, timeout_ms: float | None, *, process_ends: bool
-    ) -> None:
-        deadline = time.monotonic() + session.limit_s(timeout_ms)
+    def _leave(self, session: PollSession, timeout_ms: float | None, *, process_ends: bool) -> None:
+        deadline = time.monotonic() + self._limit_s(timeout_ms)
         returns = self.returns if process_ends else None
 
         def revoke_and_leave() -> None:
@@ -323,20 +242,20 @@ class MemberConsumerCoordinator:
         finally:
             self._forget(session)
 
-    def _forget(self, session: KafkaSession) -> None:
+    def _forget(self, session: PollSession) -> None:
         session.membership.close()
         if self.is_subscribed:
             self._subscription.assign_from_subscribed([])
-        self.waiting = ()
+        self.adapter, self.waiting = None, ()
         self.session = None  # last: a second call continues
 
     # Offsets
 
     def refresh_committed_offsets_if_needed(self, timeout_ms: float | None = None) -> bool:
         """Find start offsets of new partitions; a member waits for open transactions (KIP-447)."""
-        if self._running is None:
+        if self._running is None or self.adapter is None:
             return bool(self._original.refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
-        return self._running.adapter.find_starts(timeout_ms)
+        return self.adapter.find_starts(timeout_ms)
 
     def fetch_committed_offsets(
         self, partitions: Sequence[TopicPartition], timeout_ms: float | None = None
@@ -355,19 +274,64 @@ class MemberConsumerCoordinator:
         self, offsets: ClientOffsets | None, timeout_ms: float | None = None
     ) -> Any:
         """Commit, and wait until it is done; it is retried while a round overtakes it."""
-        if self._running is not None:
-            return self._running.commit_sync(offsets, timeout_ms)
-        reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
-        return self._original.commit_offsets_sync(reported, timeout_ms=timeout_ms)
+        session = self._running
+        if session is None:
+            reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
+            return self._original.commit_offsets_sync(reported, timeout_ms=timeout_ms)
+        to_commit, origin = session.offsets_to_commit(_named(offsets))
+        self._make_due_calls()
+        limit_s = self._limit_s(timeout_ms)
+        try:
+            session.commits.commit_async(to_commit, origin, timeout_s=limit_s).result(limit_s)
+        except HoldfastError as error:
+            raise error_of_late_commit(error) from error
+        except TimeoutError:
+            raise kafka_errors.KafkaTimeoutError from None
+        return None
 
     def commit_offsets_async(
         self, offsets: ClientOffsets | None, callback: OnCommit | None = None
     ) -> Any:
         """Commit without waiting, as kafka-python does."""
         reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
-        if self._running is not None:
-            return self._running.commit_async(offsets, reported, callback)
-        return self._original.commit_offsets_async(reported, callback=callback)
+        session = self._running
+        if session is None:
+            return self._original.commit_offsets_async(reported, callback=callback)
+        to_commit, origin = session.offsets_to_commit(_named(offsets))
+        self._make_due_calls()
+        try:
+            sent = session.commits.commit_async(to_commit, origin, timeout_s=self._limit_s(None))
+        except HoldfastError as error:
+            raise error_of_commit(error) from error
+        return self._call_back_later(sent, reported, callback)
+
+    def _limit_s(self, timeout_ms: float | None) -> float:
+        """Return how long a call may take, in s."""
+        default_ms = self._original.config["request_timeout_ms"]
+        return float(default_ms if timeout_ms is None else timeout_ms) / 1000
+
+    def _make_due_calls(self) -> None:
+        """Call the callbacks of commits that were answered."""
+        while self._due_callbacks:
+            self._due_callbacks.popleft()()
+
+    def _call_back_later(
+        self, sent: Future[None], reported: ClientOffsets, callback: OnCommit | None
+    ) -> Any:
+        """Have a later call report a commit to ``callback``; return kafka-python's future."""
+        callback = callback or self._original.config["default_offset_commit_callback"]
+        future, due_callbacks = KafkaFuture(), self._due_callbacks
+        future.add_both(lambda result: due_callbacks.append(partial(callback, reported, result)))
+
+        def complete(done: Future[None]) -> None:
+            error = done.exception()
+            if error is None:
+                future.success(None)
+            else:
+                future.failure(error_of_commit(error))
+
+        sent.add_done_callback(complete)
+        return future
 
 
 def _state(snapshot: MemberSnapshot) -> Any:
