@@ -27,7 +27,7 @@ from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
 from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.schemas import moment_text, to_us
-from holdfast.fleet.tables.folder.contents import check_folder
+from holdfast.fleet.tables.folder.files import check_folder
 from holdfast.fleet.tables.folder.maintenance import COARSEST_S
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
 from holdfast.fleet.tables.reading import Tables
@@ -110,7 +110,9 @@ def run(
         names, ends = topic_names(dump), ends_of(dump, chosen, auto_offset_reset)
         job.tables_of(dump.rows(), chosen, names, ends, unread=unread, logs=broker_logs)
         about = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}
-        about |= {COMPLETE_AT: moment_text(_complete_us(dump))}
+        # The moment up to which the dump has every record, or else when it was taken.
+        complete_us = to_us(dump.complete_at)
+        about[COMPLETE_AT] = moment_text(ends.taken_at_us if complete_us is None else complete_us)
         notes = {**about, "n_records": dump.n_records(), **job.notes}
         notes |= dump.poll_notes
         notes |= job.examine(notes, replaces=True) if examines else {}
@@ -189,12 +191,6 @@ def taken_at_us(dump: Dump) -> int:
     """Return when the dump was taken, in microseconds; else the time of its newest record."""
     found = to_us(dump.taken_at)
     return dump.newest_us() if found is None else found
-
-
-def _complete_us(dump: Dump) -> int:
-    """Return the moment up to which the dump has every record, or else when it was taken."""
-    found = to_us(dump.complete_at)
-    return taken_at_us(dump) if found is None else found
 
 
 def topic_names(dump: Dump) -> dict[str, str]:
