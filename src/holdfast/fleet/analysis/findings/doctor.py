@@ -35,7 +35,7 @@ from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroup, LiveGroup
 from holdfast.fleet.analysis.group.overview import Overview, joined, overview
 from holdfast.fleet.analysis.group.rebalances import CommitTimes
 from holdfast.fleet.analysis.times import NOT_UPDATED, Age, polls_text, window_end_ms
-from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
+from holdfast.fleet.tables.columns.schemas import held_ms
 from holdfast.fleet.tables.reading import SomeGroups, Tables
 
 SCHEMA_VERSION = 1
@@ -391,8 +391,7 @@ def _finding(finding: Finding, n_owned: int) -> dict[str, Any]:
 
 def moment(ms: int, timespec: str = "milliseconds") -> str:
     """Format UTC time as ISO 8601; a time outside of the supported years is clamped to them."""
-    held = min(max(ms, FIRST_US // 1000), LAST_US // 1000)
-    stamp = datetime.fromtimestamp(held / 1000, UTC).isoformat(timespec=timespec)
+    stamp = datetime.fromtimestamp(held_ms(ms) / 1000, UTC).isoformat(timespec=timespec)
     return stamp.replace("+00:00", "Z")
 
 

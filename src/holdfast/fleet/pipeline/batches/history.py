@@ -28,7 +28,7 @@ from holdfast.fleet.pipeline.ingest.source import Dump
 from holdfast.fleet.pipeline.ingest.split import share_positions
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.schemas import moment_text, to_us
-from holdfast.fleet.tables.folder.contents import check_folder
+from holdfast.fleet.tables.folder.files import check_folder
 from holdfast.fleet.tables.folder.maintenance import COARSEST_S
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
 from holdfast.fleet.tables.reading import Tables

@@ -18,7 +18,7 @@ gaps       gaps by the records, departed members, commits of       ownership_gap
 
 Step ``groups`` makes ``rebalances``; step ``gaps`` adds sums of gaps, and departures.
 ``split`` and ``groups`` are one step of the runner. The tasks write their files themselves
-(:mod:`holdfast.fleet.tables.folder.writing`).
+(:mod:`holdfast.fleet.tables.folder.files`).
 """
 
 from __future__ import annotations
@@ -98,9 +98,14 @@ from holdfast.fleet.pipeline.steps import (
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.commits import data_files
-from holdfast.fleet.tables.folder.contents import checked_files, remove_table
+from holdfast.fleet.tables.folder.files import (
+    FILES_SCHEMA,
+    BatchWriter,
+    checked_files,
+    files_of,
+    remove_table,
+)
 from holdfast.fleet.tables.folder.snapshot import of_groups
-from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.paths import StoragePath

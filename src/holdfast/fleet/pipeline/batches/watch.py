@@ -79,7 +79,7 @@ from holdfast.fleet.pipeline.ingest.split import LATEST, share_positions
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, described
 from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.schemas import arrow_schema, moment_text, to_us
-from holdfast.fleet.tables.folder.contents import batch_folder, check_folder, checked_files
+from holdfast.fleet.tables.folder.files import batch_folder, check_folder, checked_files
 from holdfast.fleet.tables.folder.maintenance import (
     DROPPED,
     MAINTENANCE_EVERY,

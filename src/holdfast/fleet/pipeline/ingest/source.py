@@ -26,7 +26,7 @@ from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction, from_no
 from holdfast.fleet.pipeline.steps import FileRows, Pieces, unchanged
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, holdable_times
 from holdfast.fleet.tables.columns.steps import DUMP_TABLES
-from holdfast.fleet.tables.folder.contents import checked_files, parsed
+from holdfast.fleet.tables.folder.files import checked_files, parsed
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, POLLED, REFUSED
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
 from holdfast.fleet.tables.storage.paths import (

@@ -76,7 +76,7 @@ from holdfast.fleet.tables.columns.schemas import (
     holdable_times,
     to_us,
 )
-from holdfast.fleet.tables.folder.writing import BatchWriter
+from holdfast.fleet.tables.folder.files import BatchWriter
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
 
 if TYPE_CHECKING:
