@@ -31,6 +31,7 @@ from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.errors import SourceError
 from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.ingest.decode import Selection
+from holdfast.fleet.pipeline.ingest.described_records import KeyValue
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     KafkaFeed,
@@ -114,7 +115,7 @@ def write_dump(
         for p, (begin, _) in stable.items()
         if p not in reader.missing_until
     }
-    files = files or [_write(root / "records", RECORDS.empty_table())]
+    files = files or [write_file(root / "records", RECORDS.empty_table())]
     waiting = described(reader.transactions.table(), chosen)
     snapshot = cluster.snapshot()
     write_parts(root, snapshot, files, groups, complete_at, read=read, open_transactions=waiting)
@@ -148,7 +149,7 @@ def write_log(
     """
     root = storage_path(folder).absolute()
     make_room(root)
-    file = _write(root / "records", from_columns("records", columns))
+    file = write_file(root / "records", from_columns("records", columns))
     write_parts(root, snapshot, [file], notes=notes)
     return Dump.open(root)
 
@@ -175,7 +176,7 @@ def write_parts(
     parts = {name: part_of(name, rows) for name, rows in sections.items()}
     parts |= {DELETED: deleted} if deleted is not None and deleted.num_rows else {}
     files = [f"records/{name}" for name in records]
-    files += [f"{part}/{_write(root / part, rows)}" for part, rows in parts.items()]
+    files += [f"{part}/{write_file(root / part, rows)}" for part, rows in parts.items()]
     document = {
         "schema_version": DUMP_VERSION,
         "cluster_id": snapshot.cluster_id,
@@ -218,8 +219,20 @@ def make_room(root: StoragePath) -> None:
             file_system_of(root / part).make_folder()
 
 
-def _write(folder: StoragePath, rows: pa.Table) -> str:
-    """Write a part of one file; returns its name."""
+def log_columns(records: Sequence[KeyValue], at_us: int, begin: int = 0) -> dict[str, list[Any]]:
+    """Return columns for :func:`write_log` of records of one time, in one partition."""
+    n = len(records)
+    return {
+        "partition": [0] * n,
+        "offset": [*range(begin, begin + n)],
+        "timestamp": [at_us] * n,
+        "key": [key for key, _ in records],
+        "value": [value for _, value in records],
+    }
+
+
+def write_file(folder: StoragePath, rows: pa.Table) -> str:
+    """Write a part of one file; return its name."""
     file_system_of(folder).make_folder()
     file = folder / "part-0.parquet"
     with file_system_of(file).writable() as sink, translated_errors(file, "written"):

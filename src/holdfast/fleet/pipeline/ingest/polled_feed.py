@@ -46,7 +46,7 @@ from holdfast.fleet.pipeline.ingest.described_records import (
     epoch_records,
     generation_record,
 )
-from holdfast.fleet.pipeline.ingest.dump import Note, write_log
+from holdfast.fleet.pipeline.ingest.dump import Note, log_columns, write_log
 from holdfast.fleet.pipeline.ingest.offsets_topic import (
     OFFSETS_TOPIC,
     KafkaFeed,
@@ -371,16 +371,9 @@ class PolledFeed:
         self._refused = refused
 
     def _append(self, records: Sequence[KeyValue], at_us: int) -> None:
-        n = len(records)
-        columns = {
-            "partition": [_LOG_PARTITION] * n,
-            "offset": [*range(self.next_offset, self.next_offset + n)],
-            "timestamp": [at_us] * n,
-            "key": [key for key, _ in records],
-            "value": [value for _, value in records],
-        }
-        self._log = pa.concat_tables([self._log, from_columns("records", columns)])
-        self.next_offset += n
+        rows = from_columns("records", log_columns(records, at_us, self.next_offset))
+        self._log = pa.concat_tables([self._log, rows])
+        self.next_offset += len(records)
 
     def _chosen(self, names: Collection[str]) -> list[str]:
         ordered = sorted(names)

@@ -23,7 +23,6 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.wire.layouts.offsets_records import ZERO_ID, decode_record
@@ -40,7 +39,13 @@ from holdfast.fleet.pipeline.ingest.described_records import (
     commit_record,
     generation_record,
 )
-from holdfast.fleet.pipeline.ingest.dump import make_room, write_log, write_parts
+from holdfast.fleet.pipeline.ingest.dump import (
+    log_columns,
+    make_room,
+    write_file,
+    write_log,
+    write_parts,
+)
 from holdfast.fleet.pipeline.ingest.envelopes import TextFile
 from holdfast.fleet.pipeline.ingest.offsets_topic import OFFSETS_TOPIC
 from holdfast.fleet.pipeline.ingest.printed import console, described, dump_log
@@ -54,14 +59,13 @@ from holdfast.fleet.pipeline.ingest.printed.described import DescribedGroups, sn
 from holdfast.fleet.pipeline.ingest.source import RECORDS, Dump
 from holdfast.fleet.pipeline.ingest.transactions import OpenTransactions
 from holdfast.fleet.pipeline.ingest.transactions import described as named
-from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of, storage_path
+from holdfast.fleet.tables.storage.paths import StoragePath, storage_path
 
 Note = Callable[[str], None]
 TextReader = Callable[[Path, TextFile, TextNotes], Iterator[PrintedRecord]]
 """Yields the records of a text, in its order, and notes what it lacks."""
 BATCH_ROWS: Final = 20_000
 _SAMPLE_LINES: Final = 1_000
-_FILE: Final = "part-0.parquet"
 
 
 class PrintedKind(StrEnum):
@@ -131,9 +135,7 @@ def write_printed(path: Path, folder: StoragePath | str, note: Note) -> Dump:
         notes.lacks.append(f"{notes.n_unknown} records are of types that the tool did not know")
     ends = {0: (0, rows.num_rows)} if notes.ends is None else notes.ends
     taken_at = _newest(rows)
-    file_system_of(root / "records").make_folder()
-    with file_system_of(root / "records" / _FILE).writable() as sink:
-        pq.write_table(rows, sink)
+    file = write_file(root / "records", rows)
     snapshot = ClusterSnapshot(
         cluster_id="",
         topics=_topics(rows),
@@ -141,7 +143,7 @@ def write_printed(path: Path, folder: StoragePath | str, note: Note) -> Dump:
         taken_at=taken_at,
     )
     waiting = named(transactions.table(), Selection(all_groups=True))
-    write_parts(root, snapshot, [_FILE], open_transactions=waiting)
+    write_parts(root, snapshot, [file], open_transactions=waiting)
     note("; ".join((*notes.lacks, NO_ENDS)))
     return Dump.open(root)
 
@@ -249,13 +251,6 @@ def write_described(found: DescribedGroups, at_us: int, folder: StoragePath | st
     (:func:`~holdfast.fleet.pipeline.ingest.printed.described.snapshot_of`).
     """
     records = [*_records_of_groups(found, at_us // 1000)]
-    columns = {
-        "partition": [0] * len(records),
-        "offset": [*range(len(records))],
-        "timestamp": [at_us] * len(records),
-        "key": [key for key, _ in records],
-        "value": [value for _, value in records],
-    }
     offsets = {
         (one.topic, one.partition): one.end for one in found.partitions if one.end is not None
     }
@@ -274,7 +269,7 @@ def write_described(found: DescribedGroups, at_us: int, folder: StoragePath | st
         ],
         taken_at=datetime.fromtimestamp(at_us / 1e6, UTC).isoformat(),
     )
-    return write_log(folder, columns, snapshot)
+    return write_log(folder, log_columns(records, at_us), snapshot)
 
 
 def _records_of_groups(found: DescribedGroups, at_ms: int) -> Iterator[KeyValue]:
