@@ -25,6 +25,7 @@ import pyarrow as pa
 
 from holdfast.fleet.analysis.group.lag_over_time import lag_of_fleet, lag_of_group, read_readings
 from holdfast.fleet.tables.columns.schemas import from_columns
+from holdfast.fleet.tables.folder.files import BatchWriter, files_of
 from holdfast.fleet.tables.folder.maintenance import (
     KEPT_S,
     MAINTENANCE_EVERY,
@@ -34,7 +35,6 @@ from holdfast.fleet.tables.folder.maintenance import (
     resolution_s,
 )
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, open_tables
 
 EVERY_S = 10

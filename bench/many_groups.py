@@ -19,8 +19,8 @@ import pyarrow.compute as pc
 
 from holdfast.fleet.columnar import codes
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.files import BatchWriter, files_of
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, open_tables
 
 PREFIX = "group-"

@@ -48,8 +48,8 @@ from holdfast.fleet.pipeline.ingest.source import Dump, read_pieces
 from holdfast.fleet.pipeline.session import get_session
 from holdfast.fleet.pipeline.steps import Pieces, named, numbers, pieces
 from holdfast.fleet.tables.columns.schemas import ddl_of
+from holdfast.fleet.tables.folder.files import FILES_SCHEMA, BatchWriter
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
 from holdfast.fleet.tables.reading import Tables
 from pipeline_cpu import Usage, Watcher
 from pipeline_kinds import KINDS

@@ -26,9 +26,9 @@ import pyarrow as pa
 
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.files import BatchWriter, files_of
 from holdfast.fleet.tables.folder.maintenance import MAINTENANCE_EVERY, RETENTION_DAYS, maintain
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
 MARKS = (100, 200, 500, 1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)

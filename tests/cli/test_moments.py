@@ -11,7 +11,7 @@ from tests.cli.running import run, write_tables
 from tests.report.fleet import rolling_bounce, tables
 
 from holdfast.cli import app as cli_app
-from holdfast.cli.durations import parse_moment_us, read_window
+from holdfast.cli.option_values import parse_moment_us, read_window
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import ConfigError
 from holdfast.fleet.pipeline.batches import watch as job

@@ -11,7 +11,7 @@ import sys
 import time
 from pathlib import Path
 
-MODULE = "holdfast.fleet.tables.folder.writing"
+MODULE = "holdfast.fleet.tables.folder.files"
 MARK = os.environ.get("KILL_EXECUTOR_ONCE")
 EXECUTOR = os.getppid()  # of the daemon that Spark starts, whose children run the tasks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.contents import batch_folder
+from holdfast.fleet.tables.folder.files import batch_folder
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.paths import file_system_of, storage_path
 

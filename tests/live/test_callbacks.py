@@ -177,6 +177,7 @@ def test_a_member_ends_in_a_callback(broker, word, does, keys):
         if does[-1] == "joins":
             one.recorder = None  # it has joined without a listener
             stage.share(topic, one, other)
+            assert time.monotonic() - began < SOON_S, "a session lasts 30 s: an id is left behind"
             return
         polls = (
             [one] if does == ("leaves",) and stage.client == "confluent" else []

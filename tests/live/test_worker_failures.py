@@ -31,9 +31,9 @@ N = 12
 
 
 @pytest.fixture(autouse=True)
-def earlier_rounds(monkeypatch):
-    """A worker asks for its next round after 1.5 s, not 10."""
-    monkeypatch.setattr(attempts, "ROUND_MS", 1_500)
+def earlier_rebalances(monkeypatch):
+    """A worker asks for its next rebalance after 1.5 s, not 10."""
+    monkeypatch.setattr(attempts, "REBALANCE_MS", 1_500)
 
 
 class Post:
@@ -139,7 +139,7 @@ def shared(made, n=N):
 def settled(made):
     """All workers are in one generation, and no worker is still to ask for a round."""
     at = {post.worker.generation for post in made}
-    time.sleep((attempts.ROUND_MS + attempts.COLLECT_MS) / 1000)
+    time.sleep((attempts.REBALANCE_MS + attempts.COLLECT_MS) / 1000)
     return len(at) == 1 and {post.worker.generation for post in made} == at
 
 

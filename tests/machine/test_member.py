@@ -315,3 +315,11 @@ def test_a_member_that_leaves_before_it_has_an_id_ends_if_it_gets_none():
     play(LeaveRequested(returns=True))
     play(RequestFailed(join.request, "disconnected"))
     assert play.member.state is MemberState.DEAD
+
+
+def test_a_member_that_joins_with_its_new_id_says_so_to_the_broker():
+    """In the words of Kafka's client: a broker logs the reason with the rebalance (KIP-800)."""
+    play = Player()
+    assert play.start().reason == "first join"
+    (join,) = play.join(error=ErrorCode.MEMBER_ID_REQUIRED)
+    assert join.reason == "need to re-join with the given member-id: m"

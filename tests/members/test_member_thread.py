@@ -50,7 +50,7 @@ def test_actions_are_done_in_order_and_their_answers_come_back(run):
     words = ["drop, 1 told", "stop", "assigned", "lost", "commit"]
     assert rebalance_handler.notes == words  # what is lost is dropped first
     assert coordinator.sent == [actions.FindCoordinator(7, 100)]
-    assert (member_thread.times.rounds.n, member_thread.times.n_lost) == (1, 1)
+    assert (member_thread.times.rebalances.n, member_thread.times.n_lost) == (1, 1)
     assert member_thread.snapshot.owned == frozenset(A)
     assert len(script.threads) == 1
     assert threading.main_thread() not in script.threads

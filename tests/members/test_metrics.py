@@ -11,7 +11,7 @@ from holdfast import Worker
 from holdfast.core.machine import actions, events
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.machine.leader import leader as plans
-from holdfast.members.metrics import RoundTimes
+from holdfast.members.metrics import RebalanceTimes
 from holdfast.members.runtime import leader_planner
 from holdfast.metrics import PrometheusCollector, metrics_of, prometheus_text
 
@@ -40,7 +40,7 @@ DONE = bare(actions.JoinCompleted, gained=(("t", 0), ("t", 1)), revoked=(("t", 2
 
 def test_a_rebalance_lasts_from_its_first_join_to_the_assignment():
     now = SimpleNamespace(s=100.0)
-    times = RoundTimes(lambda: now.s)
+    times = RebalanceTimes(lambda: now.s)
     assert times.since_last_s == -1
     for at_s, note, what in (
         (100.0, times.record_request, join(1)),
@@ -61,7 +61,11 @@ def test_a_rebalance_lasts_from_its_first_join_to_the_assignment():
         now.s = at_s
         note(what)
     now.s = 110.0
-    assert (times.rounds.n, times.rounds.avg_ms, times.rounds.max_ms) == (1, 7_000, 7_000)
+    assert (times.rebalances.n, times.rebalances.avg_ms, times.rebalances.max_ms) == (
+        1,
+        7_000,
+        7_000,
+    )
     assert (times.joins.n, times.joins.avg_ms, times.joins.max_ms) == (2, 1_500, 2_000)
     assert (times.syncs.n, times.syncs.max_ms) == (1, 250)
     assert (times.n_failed, times.since_last_s) == (2, 3)
@@ -71,7 +75,11 @@ def test_a_rebalance_lasts_from_its_first_join_to_the_assignment():
     times.record_request(join(7))
     now.s = 121.0
     times.complete(DONE)
-    assert (times.rounds.n, times.rounds.avg_ms, times.rounds.max_ms) == (2, 4_000, 7_000)
+    assert (times.rebalances.n, times.rebalances.avg_ms, times.rebalances.max_ms) == (
+        2,
+        4_000,
+        7_000,
+    )
 
 
 def group(**more):

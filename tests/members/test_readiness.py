@@ -17,7 +17,7 @@ from holdfast.core.machine import events
 from holdfast.core.machine.states import MemberState
 from holdfast.errors import ClientError, ConfigError
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.member_status import ReadyFile, ready_file
+from holdfast.members.runtime.member_status import ReadyFile
 
 LOG = logging.getLogger("holdfast.member")
 BEAT = events.HeartbeatAnswered(request=1, error=0)
@@ -106,9 +106,8 @@ def test_it_is_gone_after_the_end_and_after_a_failure(path, script, hosted):
 
 def test_the_file_of_a_killed_process_is_removed(path):
     path.write_text("generation 9\n")
-    assert ready_file(Settings.parse({**NEEDED, "holdfast.ready.file": str(path)}), LOG) is not None
+    ReadyFile.of(Settings.parse({**NEEDED, "holdfast.ready.file": str(path)}), LOG)
     assert not path.exists()
-    assert ready_file(Settings.parse(NEEDED), LOG) is None
 
 
 def test_a_place_that_cannot_be_is_refused(path):

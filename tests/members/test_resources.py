@@ -339,7 +339,8 @@ def test_two_thousand_functions_run_in_five_hundred_threads(recorder):
 
 def test_two_thousand_coroutines_run_in_one_thread(recorder):
     before = threading.active_count()
-    with closing(Bench(recorder.run_async)) as bench:
+    patient = {"task.shutdown.graceful.timeout.ms": 30_000}
+    with closing(Bench(recorder.run_async, **patient)) as bench:
         bench.begin(*MANY)
         until(lambda: len(recorder.began) == len(MANY), lambda: f"{len(recorder.began)} have begun")
         assert threading.active_count() <= before + 2

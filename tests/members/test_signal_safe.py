@@ -1,8 +1,9 @@
-"""A flag and a future, whatever a signal handler interrupts."""
+"""A flag, a mailbox and a future, whatever a signal handler interrupts."""
 
 from __future__ import annotations
 
 import asyncio
+import queue
 import threading
 import time
 from concurrent.futures import Future
@@ -12,7 +13,7 @@ import pytest
 from tests.live.waiting import until
 from tests.members.interrupts import AtOneStep, in_time
 
-from holdfast.cluster.signal_safe import Flag, SignalSafeFuture, and_then, wait_for_all
+from holdfast.cluster.signal_safe import Flag, Mailbox, SignalSafeFuture, and_then, wait_for_all
 
 SOON_S = 1.0
 _NOT_RAISED = ("weakref.py", "_weakrefset.py", "contextlib.py")  # of callbacks, or of the test
@@ -233,3 +234,53 @@ def test_a_handler_that_raises_leaves_no_other_waiting():
         flag.wait(30)
     with pytest.raises(KeyboardInterrupt):  # it is open: the next one has it too
         flag._gate.acquire(timeout=0)
+
+
+# The mailbox
+
+
+def test_items_come_in_order_and_an_empty_box_says_so():
+    box = Mailbox()
+    for number in range(5):
+        box.put(number)
+    assert [box.get(0) for _ in range(5)] == [0, 1, 2, 3, 4]
+    for timeout in (0, 0.01):
+        with pytest.raises(queue.Empty):
+            box.get(timeout)
+    box.put(5)
+    assert box.get() == 5
+
+
+def test_a_handler_that_outlasts_the_wait_does_not_make_it_endless(on_alarm):
+    """``SimpleQueue.get`` of CPython 3.11 never comes back from this."""
+    on_alarm(lambda: time.sleep(0.2), 0.02)
+    with pytest.raises(queue.Empty):
+        Mailbox().get(0.1)
+
+
+def test_a_handler_may_put_whatever_it_interrupts(on_alarm):
+    box, heard = Mailbox(), 0
+    on_alarm(lambda: box.put("alarm"), 0.0005, every=0.0005)
+    while heard < 200:
+        box.put("ours")
+        while box.get(30) != "ours":
+            heard += 1
+
+
+def test_nothing_is_lost_between_threads():
+    box, n_writers, n_each = Mailbox(), 4, 2_000
+
+    def write(writer):
+        for number in range(n_each):
+            box.put((writer, number))
+
+    threads = [threading.Thread(target=write, args=(w,)) for w in range(n_writers)]
+    for thread in threads:
+        thread.start()
+    got = [box.get(30) for _ in range(n_writers * n_each)]
+    for thread in threads:
+        thread.join()
+    for writer in range(n_writers):
+        assert [n for w, n in got if w == writer] == list(range(n_each))
+    with pytest.raises(queue.Empty):
+        box.get(0)

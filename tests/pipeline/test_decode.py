@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fnmatch
 from datetime import UTC, datetime
 from operator import itemgetter
 from uuid import UUID
@@ -10,7 +11,9 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.pipeline import fleet, local
 from tests.pipeline.fleet import generation_value, member, record_batch
+from tests.pipeline.histories import generation
 from tests.wire.records_twin import records
 
 from holdfast.core.kinds import BY_RECORD
@@ -28,11 +31,13 @@ from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import WireError
 from holdfast.fleet.pipeline.history.consumer_groups import group_events
 from holdfast.fleet.pipeline.ingest import decode, decode_classic, split
+from holdfast.fleet.pipeline.ingest.decode import Selection, binary_column, group_names
 from holdfast.fleet.pipeline.ingest.generations import (
     Generations,
     concat,
     generation_tables,
 )
+from holdfast.fleet.pipeline.ingest.split import is_commit
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -332,3 +337,72 @@ def test_columns_of_the_log_are_optional():
     batch = batch_of([encode_record(group_record([]))]).select(["key", "value"])
     (row,) = nested(batch)
     assert row["log_partition"] is row["log_offset"] is row["timestamp"] is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "partitions"),
+    [
+        ([], None),
+        (["e*"], None),
+        (["a", "b*"], None),
+        (["a"], {97 % 50}),
+        (["a", "polygenelubricants"], {97 % 50, 0}),
+    ],
+)
+def test_only_names_say_in_which_partitions_their_groups_are(groups, partitions):
+    assert Selection(groups=groups).log_partitions(50) == partitions
+
+
+SPARKS = ["spark-kafka-sauce", "spark-kafka-source-1-driver-0"]
+NAMES = ["etl-1", "etl-2", "web", *SPARKS, "e*", "a[1]", ""]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({}, ["", "a[1]", "e*", "etl-1", "etl-2", "spark-kafka-sauce", "web"]),
+        ({"all_groups": True}, sorted(NAMES)),
+        ({"groups": ["web"]}, ["web"]),
+        ({"groups": ["etl-?", "web"]}, ["etl-1", "etl-2", "web"]),
+        ({"groups": ["e[*]"]}, ["e*"]),
+        ({"groups": ["spark-kafka-s*"]}, ["spark-kafka-sauce", "spark-kafka-source-1-driver-0"]),
+        ({"groups": [""]}, [""]),
+        ({"groups": ["a[1]"]}, ["a[1]"]),
+        ({"groups": ["nobody"]}, []),
+    ],
+    ids=repr,
+)
+def test_groups_can_be_chosen(tmp_path, options, expected):
+    records = []
+    for name in NAMES:
+        records.append((name, 1, fleet.classic(generation(name, 1, {"m": {"t": [0]}}))))
+        records.append((name, 2, fleet.commit(name, "t", 0, 1, at=2)))
+    dump = fleet.write_dump(tmp_path / "dump", records)
+    tables = local.run(dump, tmp_path / "out", selection=Selection(**options))
+    for table in ("generations", "offset_commits", "lag"):
+        assert sorted({r["group"] for r in tables.table(table).to_pylist()}) == expected
+
+
+keys = (
+    st.none()
+    | st.binary(max_size=40)
+    | st.text(max_size=9).map(
+        lambda name: b"\0\1" + len(name.encode()).to_bytes(2, "big") + name.encode() + b"rest"
+    )
+)
+
+
+@given(st.lists(keys, max_size=9), st.integers(0, 3))
+def test_names_and_types_of_any_bytes(found, skip):
+    column = pa.array(found, pa.binary()).slice(min(skip, len(found)))
+    found = found[skip:]
+    wanted = [
+        b"" if k is None or len(k) < 4 else k[4:][: int.from_bytes(k[2:4], "big")] for k in found
+    ]
+    assert group_names(binary_column(column)).to_pylist() == wanted
+    types = [k is not None and k[:2] in (b"\0\0", b"\0\1") for k in found]
+    assert is_commit(column).tolist() == types
+    pattern = Selection(groups=["a*", "b"])
+    kept = pattern.keep(column)
+    said = [n.decode("utf-8", "replace") for n in wanted]
+    assert list(kept) == [fnmatch.fnmatchcase(n, "a*") or n == "b" for n in said]

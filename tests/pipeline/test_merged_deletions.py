@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.pipeline import fleet, local
 from tests.pipeline.fleet import classic
 from tests.pipeline.histories import generation
+from tests.pipeline.test_offsets_topic import play
 from tests.pipeline.test_stream_of_log import DELETES, REBALANCES, WRITES
-from tests.pipeline.test_topic_reader import play
 from tests.pipeline.topic_in_memory import OffsetsLog, write_dump
 from tests.suites import dear
 

@@ -15,7 +15,7 @@ from tests.pipeline import fleet, local
 from tests.pipeline.fleet import classic
 from tests.pipeline.histories import generation
 from tests.pipeline.local import everything
-from tests.pipeline.test_topic_reader import play
+from tests.pipeline.test_offsets_topic import play
 from tests.pipeline.topic_in_memory import OffsetsLog
 from tests.suites import dear
 

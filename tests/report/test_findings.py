@@ -811,7 +811,9 @@ def test_tables_of_a_dead_stream_do_not_look_healthy(
     now_ms = START_MS + 3_600_000 + age_s * 1000
     held = read_tables(tables(quiet()))
     monkeypatch.setattr(held, "newest_notes", lambda: taken)
-    (found,) = examine_all(held, last_ms=START_MS + MINUTES, age=read_age(held, now_ms))
+    (found,) = examine_all(
+        held, last_ms=START_MS + MINUTES, age=read_age(held.newest_notes(), now_ms)
+    )
     assert [f.code for f in found.findings] == ["HF123"] * stale
 
 
@@ -825,7 +827,7 @@ def test_a_dead_stream_is_started_again_as_it_was(monkeypatch: pytest.MonkeyPatc
     ):
         monkeypatch.setattr(held, "newest_notes", lambda s=started: {**notes, "started_with": s})
         (found,) = examine_all(
-            held, last_ms=START_MS + MINUTES, age=read_age(held, START_MS + 10**10)
+            held, last_ms=START_MS + MINUTES, age=read_age(held.newest_notes(), START_MS + 10**10)
         )
         (finding,) = found.findings
         assert finding.command == f"holdfast watch {expected} -o DIR --every 45s"

@@ -311,12 +311,12 @@ def test_an_index_has_the_states_of_now_and_rows_of_groups_without_records() -> 
     before = read_index(held)
     index = index_now(before, live)
     assert index.names == ("g", "new", "storm") and before.names == ("g", "storm")
-    assert index.state == (JOINING, SYNCING, "Stable")
-    assert index.lags.shape == (3, before.lags.shape[1]) and index.lag[1] == -1
+    assert index.figures.state.tolist() == [JOINING, SYNCING, "Stable"]
+    assert index.lags.shape == (3, before.lags.shape[1]) and index.figures.lag[1] == -1
     assert rebalancing_s(index, live) == {"g": 40.0, "new": 40.0}
     assert index_now(before, NOT_QUERIED) is before
     gone = index_now(before, answers((END_S, []), gone=["g"]))
-    assert gone.state == ("Dead", "Stable")
+    assert gone.figures.state.tolist() == ["Dead", "Stable"]
 
 
 def test_verdicts_follow_the_last_answers_and_the_worst_group_stands_first() -> None:

@@ -9,6 +9,7 @@ import threading
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from html import unescape
 from pathlib import Path
@@ -29,6 +30,7 @@ from holdfast.cli.commands.watch import write_metrics
 from holdfast.fleet.analysis.findings.examination import FoundCode
 from holdfast.fleet.analysis.findings.finding import Severity
 from holdfast.fleet.analysis.group.lag_over_time import LagOverTime
+from holdfast.fleet.analysis.group.overview import no_figures
 from holdfast.fleet.report.drawing.writing import render
 from holdfast.fleet.report.serving.application import ALWAYS, ServedPages
 from holdfast.fleet.report.serving.group_index import (
@@ -94,13 +96,13 @@ def test_a_row_of_the_index_is_what_the_doctor_says_of_the_group(
     assert sorted(told) == list(index.names)
     for i, name in enumerate(index.names):
         history = told[name]
-        assert index.state[i] == history.recorded_state
-        assert index.n_members[i] == history.n_members
-        assert index.n_rebalances[i] == history.n_rebalances
-        assert (index.downtime_lower_s[i], index.downtime_s[i]) == history.downtimes_s
-        assert index.n_owned[i] == history.n_owned
+        assert index.figures.state[i] == history.recorded_state
+        assert index.figures.n_members[i] == history.n_members
+        assert index.figures.n_rebalances[i] == history.n_rebalances
+        assert index.figures.downtimes_s(i) == history.downtimes_s
+        assert index.figures.n_owned[i] == history.n_owned
         known = told[name].lag.lag[told[name].lag.lag >= 0]
-        assert index.lag[i] == (known.sum() if len(known) else NO_LAG)
+        assert index.figures.lag[i] == (known.sum() if len(known) else NO_LAG)
 
 
 ROWS = st.lists(
@@ -121,22 +123,19 @@ def test_a_view_is_what_a_plain_reading_of_it_says(
     names = tuple(f"g{i:02d}" for i in range(len(rows)))
     index = GroupIndex(
         names=names,
-        state=tuple(row[0] for row in rows),
-        n_members=np.asarray([row[1] for row in rows], np.int64),
-        n_rebalances=np.zeros(len(rows), np.int64),
-        downtime_lower_s=np.zeros(len(rows)),
-        downtime_s=np.zeros(len(rows)),
-        n_owned=np.zeros(len(rows), np.int64),
-        lag=np.asarray([row[2] for row in rows], np.int64),
+        figures=replace(
+            no_figures(names),
+            state=np.asarray([row[0] for row in rows], object),
+            n_members=np.asarray([row[1] for row in rows], np.int64),
+            lag=np.asarray([row[2] for row in rows], np.int64),
+        ),
         lag_s=np.full(len(rows), np.nan),
-        settled_ms=np.zeros(len(rows), np.int64),
         covered_ms=(0, 0),
         recent=np.zeros((len(rows), SLICES), np.int64),
         cause=("",) * len(rows),
         cause_share=np.zeros(len(rows)),
         lags=np.asarray([[row[2]] for row in rows], np.int64).reshape(len(rows), 1),
         lag_over_time=LagOverTime(at_ms=np.zeros(0, np.int64), lines=()),
-        rebalances_ms=np.zeros(0, np.int64),
     )
     verdicts = {
         name: GroupVerdict(
@@ -163,7 +162,7 @@ def test_a_view_is_what_a_plain_reading_of_it_says(
     wanted = [
         i
         for i, name in enumerate(names)
-        if view.state in ("", index.state[i])
+        if view.state in ("", index.figures.state[i])
         and (not view.least or rank(i) >= Severity.WARN.rank)
         and (
             view.find.lower() in name
@@ -261,7 +260,7 @@ def test_a_row_knows_when_its_rebalances_were_and_how_its_lag_went() -> None:
     calm = quiet("calm")
     calm.commit(9_000, "t", 0)
     index = read_index(held(calm, bounced("etl", lag=7)))
-    assert index.recent.sum(axis=1).tolist() == index.n_rebalances.tolist()
+    assert index.recent.sum(axis=1).tolist() == index.figures.n_rebalances.tolist()
     assert index.covered_ms[1] - index.covered_ms[0] == 9_000_000
     assert index.cause[1] == "leave" and 0.5 < index.cause_share[1] < 1
     bounced_etl = bounced("etl").lag_at(0, {"orders": 9}).lag_at(100, {"orders": 5, "t": 2})

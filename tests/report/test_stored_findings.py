@@ -65,7 +65,9 @@ def test_the_clock_of_the_reader_is_joined(made: Tables) -> None:
     watched = replace(old, notes={**old.notes, "query": "q", "every_seconds": 10.0})
     stale = Tables(made.root, replace(made.folder.newest(), manifest=_with(made, watched)))
     later = 1000 * 86_400 * 30 + (Examined.of(made.newest_notes()) or Examined(end_ms=0)).end_ms
-    (found, *_) = Doctor(tables=stale, groups=groups, age=read_age(stale, later)).examinations()
+    (found, *_) = Doctor(
+        tables=stale, groups=groups, age=read_age(stale.newest_notes(), later)
+    ).examinations()
     codes = [one.code for one in plain.findings]
     assert sorted(one.code for one in found.findings) == sorted([*codes, "HF123"])
 

@@ -19,8 +19,8 @@ from tests.tables.test_one_writer import begun, ids
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.folder.commits import tidy
-from holdfast.fleet.tables.folder.contents import check_folder
 from holdfast.fleet.tables.folder.delta_log import entry_name
+from holdfast.fleet.tables.folder.files import check_folder
 from holdfast.fleet.tables.folder.maintenance import drop_before, merge
 from holdfast.fleet.tables.folder.manifest import MANIFEST, Batch, read_manifest, stamp
 from holdfast.fleet.tables.reading import Tables, read_tables

@@ -9,9 +9,9 @@ import pyarrow as pa
 
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
+from holdfast.fleet.tables.folder.files import BatchWriter, files_of
 from holdfast.fleet.tables.folder.maintenance import merge
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables
 
 ROWS = {

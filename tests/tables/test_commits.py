@@ -12,11 +12,10 @@ from tests.tables.test_reading import generations
 from holdfast.errors import SourceError
 from holdfast.fleet.pipeline.batches.jobs import Job
 from holdfast.fleet.tables.folder import commits
-from holdfast.fleet.tables.folder.contents import check_folder, remove_table
 from holdfast.fleet.tables.folder.delta_log import LOG
+from holdfast.fleet.tables.folder.files import BatchWriter, check_folder, files_of, remove_table
 from holdfast.fleet.tables.folder.manifest import COMMITS, MANIFEST, Batch, read_manifest
 from holdfast.fleet.tables.folder.snapshot import FolderSnapshot
-from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, read_tables
 from holdfast.fleet.tables.storage import file_system
 from holdfast.fleet.tables.storage.file_system import LocalFileSystem

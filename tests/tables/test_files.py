@@ -5,8 +5,7 @@ from __future__ import annotations
 import pyarrow.parquet as pq
 from tests.tables.test_maintenance import filled
 
-from holdfast.fleet.tables.folder.delta_log import BOUNDED
-from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
+from holdfast.fleet.tables.folder.files import BOUNDED, BatchWriter, files_of
 
 
 def columns_of(file):

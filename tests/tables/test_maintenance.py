@@ -12,6 +12,7 @@ from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder import commits
 from holdfast.fleet.tables.folder.delta_log import LOG, DataFile, entry_name
+from holdfast.fleet.tables.folder.files import BatchWriter, files_of
 from holdfast.fleet.tables.folder.maintenance import (
     MERGE_FILES,
     drop_before,
@@ -20,7 +21,6 @@ from holdfast.fleet.tables.folder.maintenance import (
     merge,
 )
 from holdfast.fleet.tables.folder.manifest import Batch, read_manifest
-from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, read_tables
 
 DAY_US = 86_400_000_000

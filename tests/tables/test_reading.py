@@ -12,8 +12,8 @@ from holdfast.fleet.columnar import GroupedTable, times_ms
 from holdfast.fleet.tables.columns.schemas import from_columns
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.delta_log import entry_name
+from holdfast.fleet.tables.folder.files import BatchWriter, files_of
 from holdfast.fleet.tables.folder.manifest import Batch, stamp
-from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables, open_tables, read_tables
 
 TIME_US = 1_700_000_000_123_456

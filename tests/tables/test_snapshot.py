@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from holdfast.fleet.tables.folder import commits
+from holdfast.fleet.tables.folder.files import BatchWriter, files_of
 from holdfast.fleet.tables.folder.maintenance import merge
 from holdfast.fleet.tables.folder.manifest import Batch
-from holdfast.fleet.tables.folder.writing import BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables
 
 

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.cli import options
-from holdfast.cli.assignor_options import import_from_here
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.option_values import import_from_here, parse_duration_ms
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar, spark_when_needed
 from holdfast.core.kinds import is_read

@@ -19,7 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from holdfast.cli.durations import parse_duration_ms
+from holdfast.cli.option_values import parse_duration_ms
 from holdfast.cluster.snapshot import ClusterSnapshot
 from holdfast.core.model.constants import INT32_MAX
 from holdfast.core.wire.one.topic_ids import topic_id_text

@@ -22,8 +22,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli import options
-from holdfast.cli.durations import parse_duration_ms, read_window
 from holdfast.cli.histories import cluster_of, make_history, refuse_unknown, report_source
+from holdfast.cli.option_values import parse_duration_ms, read_window
 from holdfast.cli.output import notes
 from holdfast.cluster.group_messages import Position
 from holdfast.cluster.groups import GroupReader

@@ -23,8 +23,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from holdfast.cli import options
-from holdfast.cli.durations import parse_retention, window_begin
 from holdfast.cli.histories import check_logs, live_cluster, open_feed, report_notes, report_open
+from holdfast.cli.option_values import parse_retention, window_begin
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import Stage, followed
 from holdfast.core.command_lines import option

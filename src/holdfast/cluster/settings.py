@@ -34,6 +34,18 @@ from holdfast.errors import ConfigError, nearest
 
 _HIDDEN = "[hidden]"
 
+PROVIDERS = "config.providers"
+_PACKAGE = "org.apache.kafka.common.config.provider."
+_ENVIRONMENT, _FILE, _FOLDER = (
+    f"{_PACKAGE}{name}ConfigProvider" for name in ("EnvVar", "File", "Directory")
+)
+# Texts, because a member never reads such a file: ``re`` compiles each when it is first used.
+_VARIABLE = r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}"
+_ESCAPE = r"(?s)\\(u[0-9a-fA-F]{4}|.)"
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+_LINE = r"(?s)((?:[^\\\s=:]|\\.)*)\s*([=:]?)\s*(.*)"
+_MARKS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Key:
@@ -256,18 +268,6 @@ def _check_tls(values: Mapping[str, Any]) -> None:
         raise ConfigError("ssl.key.pem: expected its certificate as ssl.certificate.pem")
 
 
-PROVIDERS = "config.providers"
-_PACKAGE = "org.apache.kafka.common.config.provider."
-_ENVIRONMENT, _FILE, _FOLDER = (
-    f"{_PACKAGE}{name}ConfigProvider" for name in ("EnvVar", "File", "Directory")
-)
-_VARIABLE = re.compile(r"\$\{([^}]*?):(?:([^}]*?):)?([^}]*?)\}")
-_ESCAPE = re.compile(r"\\(u[0-9a-fA-F]{4}|.)", re.S)
-_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
-_LINE = re.compile(r"((?:[^\\\s=:]|\\.)*)\s*([=:]?)\s*(.*)", re.S)
-_MARKS = {b"\xef\xbb\xbf": "UTF-8", b"\xff\xfe": "UTF-16", b"\xfe\xff": "UTF-16"}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Property:
     key: str
@@ -296,7 +296,7 @@ def oddities(path: Path) -> Iterator[str]:
         if one.key in lines:
             yield f"line {one.line} replaces {one.key} of line {lines[one.key]}"
         lines[one.key] = one.line
-        if "${" in one.value and not _VARIABLE.search(one.value):
+        if "${" in one.value and not re.search(_VARIABLE, one.value):
             yield f"{one.key} contains ${{, which only {PROVIDERS} replaces"
 
 
@@ -334,7 +334,7 @@ def _properties(path: Path, content: str) -> Iterator[_Property]:
             continue
         if text:
             where = f"{path} line {begins}"
-            key, _, value = _LINE.fullmatch(text.rstrip()).groups()  # type: ignore[union-attr]
+            key, _, value = re.fullmatch(_LINE, text.rstrip()).groups()  # type: ignore[union-attr]
             yield _Property(key=_plain(key, where), value=_plain(value, where), line=begins)
         text = ""
 
@@ -346,7 +346,7 @@ def _plain(text: str, where: str) -> str:
             raise ConfigError(rf"{where}: malformed \uxxxx")
         return chr(int(what[1:], 16)) if len(what) == 5 else _ESCAPES.get(what, what)
 
-    return _ESCAPE.sub(meant, text)
+    return re.sub(_ESCAPE, meant, text)
 
 
 def resolved(config: Mapping[str, str]) -> dict[str, str]:
@@ -377,7 +377,7 @@ def resolved(config: Mapping[str, str]) -> dict[str, str]:
             raise ConfigError(f"{key}: {variable[0]} has no value") from None
 
     return {
-        key: _VARIABLE.sub(lambda found, key=key: value_of(key, found), value)  # type: ignore[misc]
+        key: re.sub(_VARIABLE, lambda found, key=key: value_of(key, found), value)  # type: ignore[misc]
         for key, value in rest.items()
     }
 

@@ -48,12 +48,12 @@ class DelayedPartitions:
 class MemberMetrics:
     """The metrics of one member at one moment: counts, and times in ms unless a unit is named.
 
-    ``last_rebalance_seconds_ago`` is -1 before the first round. ``missing_topics`` are the topics
-    of the subscription that do not exist; Prometheus gets their number. ``waiting`` and
+    ``last_rebalance_seconds_ago`` is -1 before the first one. ``missing_topics`` are the topics of
+    the subscription that do not exist; Prometheus gets their number. ``waiting`` and
     ``reassigned_partitions`` (temporarily reassigned ones) are known to a leader alone.
     ``resource_version`` is that of a worker, and ``newest_resource_version`` the newest in the last
-    round that it led; -1 for none. The last four numbers are a worker's: its resources by the state
-    of their work, and the number of failures.
+    rebalance that it led; -1 for none. The last four numbers are a worker's: its resources by the
+    state of their work, and the number of failures.
 
     References: the names are those of Kafka's ``consumer-coordinator-metrics`` (KIP-429 has the
     later ones), where Kafka has the number.
@@ -106,24 +106,24 @@ class MemberMetrics:
         }
 
 
-class _Timed(NamedTuple):
-    """Times of one kind; a new value with each, so that any thread reads consistent numbers."""
+class _Durations(NamedTuple):
+    """Durations of one kind; a new value with each, so that any thread reads consistent numbers."""
 
     n: int = 0
     total_ms: float = 0.0
     max_ms: float = 0.0
 
-    def and_one(self, seconds: float) -> _Timed:
+    def with_one(self, seconds: float) -> _Durations:
         ms = seconds * 1000
-        return _Timed(self.n + 1, self.total_ms + ms, max(self.max_ms, ms))
+        return _Durations(self.n + 1, self.total_ms + ms, max(self.max_ms, ms))
 
     @property
     def avg_ms(self) -> float:
         return self.total_ms / self.n if self.n else 0.0
 
 
-class RoundTimes:
-    """Number and durations of a member's rounds; written by the member thread alone.
+class RebalanceTimes:
+    """Number and durations of a member's rebalances; written by the member thread alone.
 
     A rebalance begins with the first JoinGroup and ends with an assignment, whatever was refused
     and sent again between them. A refused or unanswered JoinGroup or SyncGroup counts as a failed
@@ -135,7 +135,7 @@ class RoundTimes:
         self._requested: tuple[int, bool, float] | None = None  # request, is a join, when
         self._began_s: float | None = None
         self._ended_s: float | None = None
-        self.joins = self.syncs = self.rounds = _Timed()
+        self.joins = self.syncs = self.rebalances = _Durations()
         self.n_failed = self.n_gained = self.n_revoked = self.n_lost = 0
 
     def record_request(self, action: actions.Action) -> None:
@@ -163,16 +163,16 @@ class RoundTimes:
         if code:
             self.n_failed += 1
         elif is_join:
-            self.joins = self.joins.and_one(self._clock() - sent_s)
+            self.joins = self.joins.with_one(self._clock() - sent_s)
         else:
-            self.syncs = self.syncs.and_one(self._clock() - sent_s)
+            self.syncs = self.syncs.with_one(self._clock() - sent_s)
 
     def complete(self, action: actions.JoinCompleted) -> None:
-        """Record the end of a round."""
+        """Record the end of a rebalance."""
         self._ended_s = now_s = self._clock()
         began_s = now_s if self._began_s is None else self._began_s
         self._began_s = None
-        self.rounds = self.rounds.and_one(now_s - began_s)
+        self.rebalances = self.rebalances.with_one(now_s - began_s)
         self.n_gained += len(action.gained)
         self.n_revoked += len(action.revoked)
 
@@ -182,7 +182,7 @@ class RoundTimes:
 
     @property
     def since_last_s(self) -> float:
-        """Return the seconds since the last round, -1 before the first."""
+        """Return the seconds since the last rebalance, -1 before the first."""
         return -1.0 if self._ended_s is None else self._clock() - self._ended_s
 
 
@@ -268,8 +268,8 @@ class PrometheusCollector:
         with needed("members"):
             from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 
-        found = [m.__holdfast_metrics__() for m in self._members]
-        now = [m for m in found if m is not None]
+        metrics = [m.__holdfast_metrics__() for m in self._members]
+        now = [m for m in metrics if m is not None]
         for names, family in ((_GAUGES, GaugeMetricFamily), (_COUNTERS, CounterMetricFamily)):
             for field, name in names.items():
                 text = f"{field.replace('_', ' ')} of this member"

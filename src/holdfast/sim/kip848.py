@@ -222,6 +222,31 @@ class Group848:
         """Wait until all state is rebuilt."""
         self.clock.run(max([self.clock.now_ms, *(m.rebuilt_ms for m in self.members.values())]))
 
+    def play(self, scenario: str, members: int, steps: int, *, crash: bool) -> None:
+        """Play a scenario by its name, with ``members`` that have started."""
+        last = members - 1
+        match scenario:
+            case "surge":
+                self.surge(steps, crash=crash)
+            case "rolling-bounce":
+                for slot in range(members):
+                    self.bounce(slot, crash=crash)
+            case "process-death":
+                for step in range(steps):
+                    slot = last - step % members
+                    self.crash(slot)
+                    self.clock.run(self.clock.now_ms + self.costs.restart_ms)
+                    self.start(slot)
+                    self.settle()
+            case "scale-up":
+                for step in range(steps):
+                    self.start(members + step)
+            case "scale-down":
+                for step in range(steps):
+                    self.end(last - step, crash=crash)
+            case _:
+                pass  # a first start is over when all have started
+
     def end(self, slot: int, *, crash: bool) -> None:
         """End a process by a crash or cleanly."""
         if crash:

@@ -435,7 +435,7 @@ def _kip848(setup: Setup) -> Report:
         group.rebuilt()
         begin_ms, epoch, size = clock.now_ms, group.epoch, group.bytes
         ownership_log.begin(begin_ms)
-    _play_kip848(group, setup)
+    group.play(setup.scenario, setup.members, setup.steps, crash=setup.crash)
     clock.run(clock.now_ms + (setup.costs.session_ms if setup.crash else setup.costs.revoke_ms))
     group.settle()
     ended_ms = group.changed_ms
@@ -451,30 +451,6 @@ def _kip848(setup: Setup) -> Report:
         bytes_per_round=(group.bytes - size) // max(1, rounds),
         largest_round_bytes=0,
     )
-
-
-def _play_kip848(group: Group848, setup: Setup) -> None:
-    match setup.scenario:
-        case "surge":
-            group.surge(setup.steps, crash=setup.crash)
-        case "rolling-bounce":
-            for slot in range(setup.members):
-                group.bounce(slot, crash=setup.crash)
-        case "process-death":
-            for step in range(setup.steps):
-                slot = setup.members - 1 - step % setup.members
-                group.crash(slot)
-                group.clock.run(group.clock.now_ms + setup.costs.restart_ms)
-                group.start(slot)
-                group.settle()
-        case "scale-up":
-            for step in range(setup.steps):
-                group.start(setup.members + step)
-        case "scale-down":
-            for step in range(setup.steps):
-                group.end(setup.members - 1 - step, crash=setup.crash)
-        case _:
-            pass  # a first start is over when all have started
 
 
 def _report(

@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from holdfast.cli.assignor_options import AssignorOptions, parse_assignor, parse_option, split_names
 from holdfast.cli.declared import Argument, Option
+from holdfast.cli.option_values import AssignorOptions, parse_assignor, parse_option, split_names
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, notes, print_note, write_json, write_rows
 from holdfast.cli.sources import described_group, is_described_text

@@ -109,7 +109,7 @@ def run(
             live=opened.live,
             track=lambda names: track(names, len(names), "groups", quiet=source_options.quiet),
             source=opened.given,
-            age=read_age(tables, time.time_ns() // 1_000_000),
+            age=read_age(tables.newest_notes(), time.time_ns() // 1_000_000),
             commits=CommitTimes(tables, groups),
         )
         n_groups, found = len(examining.names), examining.ranked()

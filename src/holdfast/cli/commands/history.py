@@ -6,8 +6,8 @@ from typing import Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import read_window
 from holdfast.cli.histories import rows_of, rows_within
+from holdfast.cli.option_values import read_window
 from holdfast.cli.output import Format, notes, write_table
 from holdfast.cli.sources import ALL_TIME, open_source
 from holdfast.errors import ConfigError, suggest

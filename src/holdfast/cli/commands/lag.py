@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import above_zero_s
 from holdfast.cli.histories import cluster_of, rows_of
+from holdfast.cli.option_values import above_zero_s
 from holdfast.cli.output import Format, notes, write_rows, write_table
 from holdfast.cli.sources import described_lag, is_described, open_source
 from holdfast.errors import ConfigError, nearest
@@ -126,7 +126,7 @@ def _report_age(tables: Tables, note: Callable[[str], None]) -> None:
     """Report the age of lags in tables that ``watch`` should update and does not."""
     from holdfast.fleet.analysis.times import read_age
 
-    age = read_age(tables, time.time_ns() // 1_000_000)
+    age = read_age(tables.newest_notes(), time.time_ns() // 1_000_000)
     if age.is_stale():
         note(
             f"log ends were read {age.seconds / 60:,.0f} minutes ago, and lags date from then: "

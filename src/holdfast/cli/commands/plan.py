@@ -8,8 +8,8 @@ from functools import partial
 from typing import Annotated
 
 from holdfast.cli import options
-from holdfast.cli.assignor_options import AssignorOptions, parse_assignor, parse_option
 from holdfast.cli.declared import Option
+from holdfast.cli.option_values import AssignorOptions, parse_assignor, parse_option
 from holdfast.cli.output import Format, write_rows
 from holdfast.cli.sources import open_source
 from holdfast.cli.spark_progress import spark_bar

@@ -9,10 +9,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
-from holdfast.cli.assignor_options import DELAY, INTERVAL, Batch, Interval, split_names
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import parse_duration_ms
 from holdfast.cli.histories import session_of
+from holdfast.cli.option_values import (
+    DELAY,
+    INTERVAL,
+    Batch,
+    Interval,
+    parse_duration_ms,
+    split_names,
+)
 from holdfast.cli.output import Format, notes, track, write_rows
 from holdfast.cli.sources import OpenedTables, open_source
 from holdfast.cli.spark_progress import spark_bar

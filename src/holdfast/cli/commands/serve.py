@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import above_zero_s, window_begin
+from holdfast.cli.option_values import above_zero_s, window_begin
 from holdfast.cli.output import print_error, print_note
 from holdfast.cli.sources import load_arrow
 from holdfast.core.command_lines import FOLDER, SERVERS, holdfast_line

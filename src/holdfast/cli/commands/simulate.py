@@ -22,18 +22,19 @@ from xml.sax.saxutils import escape
 
 from click.exceptions import Exit
 
-from holdfast.cli.assignor_options import (
+from holdfast.cli.declared import Option
+from holdfast.cli.option_values import (
     DELAY,
     INTERVAL,
     STABILIZATION,
     Batch,
     Interval,
+    named_durations_ms,
     parse_assignor,
+    parse_duration_ms,
     parse_policy,
     split_names,
 )
-from holdfast.cli.declared import Option
-from holdfast.cli.durations import named_durations_ms, parse_duration_ms
 from holdfast.cli.options import OutputFile, PrintFormat, Quiet
 from holdfast.cli.output import Format, print_note, track, write_json, write_rows, write_text
 from holdfast.cli.simulation_files import read_scenario, write_simulation

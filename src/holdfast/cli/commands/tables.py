@@ -6,7 +6,7 @@ import time
 
 from holdfast.cli import options
 from holdfast.cli.declared import group_of
-from holdfast.cli.durations import parse_retention
+from holdfast.cli.option_values import parse_retention
 from holdfast.cli.output import notes
 
 EXAMPLES = """\b

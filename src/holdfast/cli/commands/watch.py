@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from holdfast.cli import options
 from holdfast.cli.declared import Option
-from holdfast.cli.durations import above_zero_s
+from holdfast.cli.option_values import above_zero_s
 from holdfast.cli.output import notes
 from holdfast.cli.spark_progress import spark_bar
 from holdfast.cli.updater import BatchReporter, WatchTask, follow_cluster

@@ -1,11 +1,11 @@
 """Assignors: pure functions from a group to an assignment, over columns.
 
-``registry`` lists every assignor with its traits, checks its options and runs it.
+``registry`` lists every assignor with its traits, checks its options and runs it, for one round or
+for the rounds of a cooperative group. Each row names a function: those of ``sticky``, ``by_topic``
+and ``lag_sticky``.
 
-Each row of the registry names a function, and the function's module is the assignor. Assignors
-share ``claims`` (which claim counts) and ``subscribers`` (the subscribers of each topic).
-``result`` is the outcome of an assignor, ``certificate`` proves that it is optimal, and ``rounds``
-follows a group over cooperative rounds.
+``claims`` decides which claim counts, before any assignor runs. ``result`` is the outcome of an
+assignor, and ``certificate`` proves that it is optimal.
 
 ``own`` makes an assignor from a user's function, and ``own_plan`` calls the function and checks its
 plan. ``laws`` has the laws that assignors are checked against.

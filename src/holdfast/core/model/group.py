@@ -153,22 +153,12 @@ class Group:
 
         Parameters
         ----------
-        topics : Topics
-            Topics of the cluster.
-        member_ids : tuple of str
-            Ascending, unique.
+        topics, member_ids, generation, instance_ids, rack, lags
+            Fields of the group. By default no instance id, no rack and no lag is known.
         subscriptions : Subscriptions
             The topics of each member.
         claims : ReportedClaims
             The members' claims.
-        generation : int32[n_members]
-            Generation in which each member learned its claims; -1 if it has none.
-        instance_ids : tuple of str or None, optional
-            Static identity of each member (KIP-345); by default none has one.
-        rack : int32[n_members], optional
-            Index into ``topics.rack_names``, or -1; by default none is known.
-        lags : int64[n_tps], optional
-            Messages behind the end of each topic-partition, at least 0.
         round_generation : int, optional
             Generation of the round that the group is in. Members learned what they own in an
             earlier generation. So a claim of ``round_generation`` or a later one is ignored, and

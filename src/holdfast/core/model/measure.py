@@ -18,6 +18,7 @@ import numpy as np
 
 from holdfast.core.model.columns import F64, I32, I64, NO_OWNER, Mask, row_of, row_sizes
 from holdfast.core.model.group import Group
+from holdfast.core.model.reported import partitions_by_owner
 from holdfast.errors import ModelError
 
 
@@ -70,14 +71,11 @@ def check_owner(group: Group, owner: I32) -> None:
 
 def owner_to_dict(group: Group, owner: I32) -> dict[str, dict[str, list[int]]]:
     """Return the owner column as ``{member id: {topic: [partitions]}}``, complete and sorted."""
-    topics = group.topics
-    result: dict[str, dict[str, list[int]]] = {member_id: {} for member_id in group.member_ids}
-    owned = np.flatnonzero(owner != NO_OWNER)
-    columns = (owner[owned], topics.topic_of[owned], topics.partition_of[owned])
-    for member, topic, partition in zip(*(column.tolist() for column in columns), strict=True):
-        own = result[group.member_ids[member]]
-        own.setdefault(topics.names[topic], []).append(partition)
-    return result
+    own = partitions_by_owner(group.topics, owner)
+    return {
+        member_id: {topic: list(numbers) for topic, numbers in own.get(member, ())}
+        for member, member_id in enumerate(group.member_ids)
+    }
 
 
 def loads(owner: I32, n_members: int) -> I64:
@@ -88,17 +86,9 @@ def loads(owner: I32, n_members: int) -> I64:
 def balance_score(load: I64) -> int:
     """Return the sum of ``abs(a - b)`` over all pairs of members; 0 is perfect, lower is better.
 
-    Notes
-    -----
-    Cost: one sort. With loads sorted ascending, member ``i`` is the larger of ``i`` pairs and the
-    smaller of ``n - 1 - i``.
-
     References: KIP-54, "The Algorithm": overall balance score.
     """
-    ordered = np.sort(load)
-    n = len(ordered)
-    weights = 2 * np.arange(n, dtype=np.int64) - (n - 1)
-    return int((ordered * weights).sum())
+    return int(balance_scores(load, np.zeros(len(load), np.int64), 1)[0])
 
 
 def spread(values: I64) -> int:
@@ -216,10 +206,9 @@ def _same_length(before: I32, after: I32) -> None:
         raise ModelError(f"{len(after)} entries, expected {len(before)}", column="after")
 
 
-# Numbers about many generations at once, as columns: the fleet's side of ``measure``.
+# Numbers about many generations at once, as columns
 #
-# A generation is a row; the members of all rows are in one column, sorted by row. A number means
-# the same as the number of that name in ``measure``, which is about one assignment.
+# A generation is a row; the members of all rows are in one column, sorted by row.
 
 
 def balance_scores(load: I64, row: I64, n_rows: int) -> I64:
@@ -236,6 +225,11 @@ def balance_scores(load: I64, row: I64, n_rows: int) -> I64:
     -------
     int64[n_rows]
         Topic-partitions; 0 is perfect.
+
+    Notes
+    -----
+    Cost: one sort. With the loads of a row sorted ascending, member ``i`` of ``n`` is the larger of
+    ``i`` pairs and the smaller of ``n - 1 - i``.
 
     References: KIP-54, "The Algorithm": overall balance score.
     """

@@ -116,9 +116,8 @@ class Age:
 NOT_UPDATED = Age()
 
 
-def read_age(tables: Tables, now_ms: int) -> Age:
-    """Return the age of tables by the caller's clock, in UTC milliseconds."""
-    notes = tables.newest_notes()
+def read_age(notes: Mapping[str, Any], now_ms: int) -> Age:
+    """Return the age of tables, of their newest notes, by the caller's clock in UTC ms."""
     taken_us = to_us(str(notes.get("taken_at"))) if "query" in notes else None
     if taken_us is None:
         return NOT_UPDATED

@@ -25,7 +25,7 @@ from holdfast.fleet.columnar import Batches, BatchTask
 from holdfast.fleet.pipeline.session import reading
 from holdfast.fleet.tables.columns.schemas import arrow_schema, ddl_of, filled_table
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
+from holdfast.fleet.tables.folder.files import FILES_SCHEMA, BatchWriter
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BATCH_ROWS, BoundedParquet
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of

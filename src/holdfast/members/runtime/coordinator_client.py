@@ -2,10 +2,10 @@
 
 **Rules.** There are two connections to the coordinator: JoinGroup and SyncGroup go over one, every
 other request over the other. A coordinator answers a connection in order and holds a JoinGroup for
-as long as the round takes. Each request is answered exactly once, by ``post``, on the IO thread. An
-error that no retry can fix (a refused login, no permission for the group) goes to ``fail`` instead.
-The built-in source of lags joins no group and commits nothing; if an answer is missing it raises an
-error.
+as long as the rebalance takes. Each request is answered exactly once, by ``post``, on the IO
+thread. An error that no retry can fix (a refused login, no permission for the group) goes to
+``fail`` instead. The built-in source of lags joins no group and commits nothing; if an answer is
+missing it raises an error.
 
 **Strategy.** kafka-python builds and parses the messages; their versions are negotiated within
 :data:`~holdfast.cluster.versions.REQUESTS`. Each attempt builds a new request: a request keeps the
@@ -114,15 +114,15 @@ class CoordinatorClient:
             **REQUESTS["FindCoordinator"].bounds,
         )
         answer = await self._send(request, None, timeout_ms)
-        found = answer.coordinators[0] if answer.coordinators else answer
-        raise_code(found.error_code)
+        coordinator = answer.coordinators[0] if answer.coordinators else answer
+        raise_code(coordinator.error_code)
         cluster = self._connections.cluster
         self._join_node = cluster.add_coordinator(
-            found, self._metadata.CoordinatorType.GROUP, self._group
+            coordinator, self._metadata.CoordinatorType.GROUP, self._group
         )
         # The broker's ordinary connection is the second one.
-        self._beat_node = found.node_id
-        if cluster.broker_metadata(found.node_id) is None:
+        self._beat_node = coordinator.node_id
+        if cluster.broker_metadata(coordinator.node_id) is None:
             await cluster.refresh_metadata()
 
     async def _join(self, action: actions.SendJoin) -> events.Event:
@@ -254,12 +254,12 @@ class CoordinatorClient:
         if answer.API_VERSION >= _GROUPS_SINCE:
             answer = answer.groups[0]
         raise_code(answer.error_code)
-        found = {}
+        offsets = {}
         for topic in answer.topics:
             for part in topic.partitions:
                 raise_code(part.error_code, f"topic {topic.name!r}")
-                found[(topic.name, part.partition_index)] = part.committed_offset
-        return found
+                offsets[(topic.name, part.partition_index)] = part.committed_offset
+        return offsets
 
 
 def _fetch_request(kind: Any, group: str, topics: Mapping[str, list[int]], stable: bool) -> Any:
@@ -338,9 +338,9 @@ class BrokerLags:
         connections = Connections(settings)
         connections.open()
         coordinator = CoordinatorClient(connections, lambda _: None, lambda _: None)
-        made = cls(coordinator, Lookup(connections), settings["auto.offset.reset"])
-        made._connections = connections
-        return made
+        source = cls(coordinator, Lookup(connections), settings["auto.offset.reset"])
+        source._connections = connections
+        return source
 
     def __call__(self, partitions: Mapping[str, int]) -> Lags:
         """Return the lag of each of ``partitions``, in messages; 0 for one without a leader.
@@ -391,9 +391,9 @@ def lag_source_of(
     return None if isinstance(given, str) else given
 
 
-def _column(tps: Collection[TopicPartition], found: Mapping[TopicPartition, int]) -> I64:
+def _column(tps: Collection[TopicPartition], offsets: Mapping[TopicPartition, int]) -> I64:
     import numpy as np
 
     from holdfast.core.model.lag import NO_COMMIT
 
-    return np.array([found.get(tp, NO_COMMIT) for tp in tps], dtype=np.int64)
+    return np.array([offsets.get(tp, NO_COMMIT) for tp in tps], dtype=np.int64)

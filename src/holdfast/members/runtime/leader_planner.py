@@ -1,10 +1,10 @@
-"""The work of a member that leads: it plans rounds, and logs what its rounds leave out.
+"""The work of a member that leads: it plans assignments, and logs what they leave out.
 
-**Rules.** A topic that cannot be described is left out of the round, without other effects. A
+**Rules.** A topic that cannot be described is left out of the rebalance, without other effects. A
 leader that cannot look up topics or plan at all lets every member keep what it claims. If a lag
 source is slow, fails, or returns lags that do not fit, the leader plans by counts (the fall-back of
-KAFKA-5337): no round waits for lags longer than ``holdfast.lag.timeout.ms``. Only a leader requests
-lags, once a round.
+KAFKA-5337): no rebalance waits for lags longer than ``holdfast.lag.timeout.ms``. Only a leader
+requests lags, once a rebalance.
 
 References: KIP-429, "Consumer leader"; KIP-726; KIP-881; KAFKA-5337; Incremental Cooperative
 Rebalancing, "Leader process", Designs II and III; Kafka's ConsumerCoordinator,
@@ -69,7 +69,7 @@ _REASONS: Mapping[int, str] = {
 
 
 class LeaderPlanner:
-    """Plans the rounds of a member that leads.
+    """Plans the assignments of a group for the member that leads it.
 
     Parameters
     ----------
@@ -99,13 +99,13 @@ class LeaderPlanner:
         self._lags = timed_lag_source(lag_source, settings["holdfast.lag.timeout.ms"], self._log)
         self._find_racks = find_racks
         self._version = version
-        self.newest_version: int | None = None  # reported in the last round
+        self.newest_version: int | None = None  # reported in the last rebalance
         self._warnings = LeaderWarnings(settings, self._log)
         self._wants_lags = any(map(uses_lags, assignors))
         self.delays = PlannedDelays(self._log)
 
     def compute(self, request: actions.ComputeAssignment) -> events.AssignmentComputed:
-        """Plan a round; topics of other members are looked up."""
+        """Plan a rebalance; topics of other members are looked up."""
         counts = dict(request.partitions)
         try:
             self._look_up(request, counts)
@@ -132,7 +132,7 @@ class LeaderPlanner:
         return done
 
     def _look_up(self, request: actions.ComputeAssignment, counts: dict[str, int]) -> None:
-        """Replace ``counts`` by those of the topics of the round; 0 for a missing topic."""
+        """Replace ``counts`` by those of the rebalance's topics; 0 for a missing topic."""
         from holdfast.core.machine.leader.leader_round import named_in_round
 
         known = {topic: count for topic, count in counts.items() if count}
@@ -255,7 +255,7 @@ class PlannedDelays:
 
 
 def _key(identity: str, before: Iterable[str]) -> str:
-    """Return the key of a known wait: rounds cut one identity to different lengths."""
+    """Return the key of a known delay: plans cut one identity to different lengths."""
     from holdfast.core.machine.leader.subscriptions import alike
 
     return next((key for key in before if key == identity or alike(key, identity)), identity)
@@ -293,12 +293,12 @@ def _shown(partitions: Mapping[str, tuple[int, ...]]) -> str:
 
 
 class LeaderWarnings:
-    """The warnings of a leader about the members of its rounds and the topics without an owner.
+    """The warnings of a leader about members that rebalance and topics without an owner.
 
     A topic that is left out affects only its own subscribers. A topic is logged once, and again
     when the reason or the members change. A topic that does not exist, and that the leader
     subscribes to, is left to the leader's metadata watch, which names the nearest existing topic. A
-    round logs at most :data:`MAX_REPORTED` lines, so that one member with ten thousand names does
+    plan logs at most :data:`MAX_REPORTED` lines, so that one member with ten thousand names does
     not fill a log. Several members with one location are logged once.
     """
 
@@ -313,7 +313,7 @@ class LeaderWarnings:
     ) -> None:
         """Log what has changed about topics that are left out.
 
-        ``refused`` has Kafka's error code of every topic that is left out of this round.
+        ``refused`` has Kafka's error code of every topic that is left out of this rebalance.
         """
         if not refused:
             self._reported = {}
@@ -342,7 +342,7 @@ class LeaderWarnings:
             self._log.warning("and %d more topics get no owner", len(changed) - MAX_REPORTED)
 
     def shared_locations(self, members: Iterable[SubscribedMember]) -> None:
-        """Warn if members of a round have one location."""
+        """Warn if several members have one location."""
         from holdfast.core.machine.leader.subscriptions import shared_locations
 
         if self._has_reported_locations or not (shared := shared_locations(members)):
@@ -389,7 +389,7 @@ def timed_lag_source(
         if in_time is not None:
             try:
                 return _checked_lags(in_time(partitions), partitions)
-            except Exception as error:  # whatever the source does, the round continues
+            except Exception as error:  # whatever the source does, the plan continues
                 reason = str(error) or type(error).__name__
         log.warning("lags are not known (%s): this round is planned by counts", reason)
         return {topic: [0] * count for topic, count in partitions.items()}

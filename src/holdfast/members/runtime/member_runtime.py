@@ -28,10 +28,10 @@ from holdfast.core.machine.leader.assignor_protocol import Assignor
 from holdfast.errors import ConfigError, HoldfastError, RemoteProtocolError, nearest
 from holdfast.members.config.policy import make_member
 from holdfast.members.config.settings import Settings
-from holdfast.members.metrics import Counters, MemberMetrics, RoundTimes
+from holdfast.members.metrics import Counters, MemberMetrics, RebalanceTimes
 from holdfast.members.runtime.coordinator_client import CoordinatorClient, lag_source_of
 from holdfast.members.runtime.leader_planner import LeaderPlanner
-from holdfast.members.runtime.member_status import NOT_JOINED, MemberLog, ready_file
+from holdfast.members.runtime.member_status import NOT_JOINED, MemberLog, ReadyFile
 from holdfast.members.runtime.member_thread import MemberThread, RebalanceHandler
 
 TopicPredicate = Callable[[str], bool]
@@ -61,7 +61,7 @@ class MemberRuntime:
         self.counters = Counters()
         self.log = log = MemberLog(settings) if planner is None else planner.log
         member = make_member(settings, assignors, is_worker=resources is not None)
-        ready = ready_file(settings, log)
+        ready = ReadyFile.of(settings, log)
         self._closers: list[Callable[[], object]] = [connections.close]
         try:
             connections.open()
@@ -145,7 +145,7 @@ def metrics_of(
     settings: Settings, planner: LeaderPlanner, runtime: MemberRuntime | None
 ) -> MemberMetrics:
     """Return the metrics of a member that runs, or that has not started."""
-    snapshot, times, counters = NOT_JOINED, RoundTimes(), Counters()
+    snapshot, times, counters = NOT_JOINED, RebalanceTimes(), Counters()
     if runtime is not None:
         counters = runtime.counters
         snapshot, times = runtime.member_thread.snapshot, runtime.member_thread.times
@@ -164,10 +164,10 @@ def metrics_of(
         missing_topics=() if runtime is None else runtime.shared.missing,
         waiting=planner.delays.read() if snapshot.is_leader else (),
         reassigned_partitions=planner.delays.n_reassigned if snapshot.is_leader else 0,
-        rebalance_total=times.rounds.n,
+        rebalance_total=times.rebalances.n,
         failed_rebalance_total=times.n_failed,
-        rebalance_latency_avg=times.rounds.avg_ms,
-        rebalance_latency_max=times.rounds.max_ms,
+        rebalance_latency_avg=times.rebalances.avg_ms,
+        rebalance_latency_max=times.rebalances.max_ms,
         join_total=times.joins.n,
         join_time_avg=times.joins.avg_ms,
         join_time_max=times.joins.max_ms,
@@ -190,7 +190,7 @@ class MetadataWatch:
     its application gets the error.
 
     A member that subscribes to a pattern joins once it knows the matching topics: before, it would
-    take part in a round without a topic, and get its partitions in a second one.
+    take part in a rebalance without a topic, and get its partitions in a second one.
 
     References: ``maybeThrowAnyException`` of Kafka's Metadata; ``poll`` of its ConsumerCoordinator
     ("ensure fresh metadata" for a pattern).
@@ -249,26 +249,26 @@ class MetadataWatch:
         with self._lock:
             self._others = topics
         try:
-            found = self._report()
+            answer = self._report()
         except HoldfastError:
             self._post_counts(
                 self._counts
             )  # the leader plans without the rest; notice when it appears
             self._wake.put(None)
             raise
-        unknown = dict.fromkeys(topics - found.counts.keys(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return FoundTopics(counts=found.counts, refused={**unknown, **found.refused})
+        unknown = dict.fromkeys(topics - answer.counts.keys(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return FoundTopics(counts=answer.counts, refused={**unknown, **answer.refused})
 
     def _report(self) -> FoundTopics:
         with self._lock:
             wanted = None if self._pattern is not None else self._topics | self._others
-        found = self._lookup.partitions(wanted).result()
-        self._post_counts(found.counts)
-        for topic in sorted(self._topics & found.refused.keys()):
-            if (code := found.refused[topic]) in FATAL:
+        answer = self._lookup.partitions(wanted).result()
+        self._post_counts(answer.counts)
+        for topic in sorted(self._topics & answer.refused.keys()):
+            if (code := answer.refused[topic]) in FATAL:
                 text = f"topic {topic!r}: {describe(code)}"
                 self._fail(RemoteProtocolError(text, error_code=code))
-        return found
+        return answer
 
     def _post_counts(self, counts: Mapping[str, int]) -> None:
         with self._lock:

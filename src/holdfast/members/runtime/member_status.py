@@ -25,7 +25,7 @@ import os
 from collections.abc import Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from holdfast.core.machine.shared_values import Identity
 from holdfast.core.machine.states import MemberState
@@ -81,14 +81,22 @@ class MemberLog(logging.LoggerAdapter[logging.Logger]):
 
 
 class ReadyFile:
-    """The file of one member; its folder exists."""
+    """The file of one member, whose folder exists; without a path nothing is written."""
 
-    def __init__(self, path: Path, log: Log):
-        self._path = path
+    def __init__(self, path: Path | None, log: Log):
+        self._path = path or Path()
         self._log = log
+        self._is_wanted = path is not None
         self._is_there = False
         self._is_warned = False  # about a file that cannot be written
-        _clear(path)
+        if path is not None:
+            _clear(path)
+
+    @classmethod
+    def of(cls, settings: Settings, log: Log) -> Self:
+        """Return the configured file."""
+        path = settings[READY_FILE]
+        return cls(None if path is None else Path(path), log)
 
     def leave(self, state: MemberState) -> None:
         """Remove the file unless the member is stable; before the actions of that state."""
@@ -97,7 +105,7 @@ class ReadyFile:
 
     def enter(self, state: MemberState, generation: int) -> None:
         """Create the file if the member is stable; its text is the generation."""
-        if state is not MemberState.STABLE or self._is_there:
+        if not self._is_wanted or state is not MemberState.STABLE or self._is_there:
             return
         new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
@@ -145,9 +153,3 @@ def _clear(path: Path) -> None:
         path.unlink(missing_ok=True)
     except OSError as error:
         raise ConfigError(f"{READY_FILE}: {str(path)!r} cannot be removed: {error}") from error
-
-
-def ready_file(settings: Settings, log: Log) -> ReadyFile | None:
-    """Return the configured readiness file, None without one."""
-    path = settings[READY_FILE]
-    return None if path is None else ReadyFile(Path(path), log)

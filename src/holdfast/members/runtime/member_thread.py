@@ -33,7 +33,7 @@ from holdfast.core.machine.shared_values import ListenerCall
 from holdfast.core.machine.states import ENDED, MemberState
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import ClientError, HoldfastError, RemoteProtocolError
-from holdfast.members.metrics import RoundTimes
+from holdfast.members.metrics import RebalanceTimes
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
 from holdfast.members.runtime.member_status import NAME, Log, MemberLog, MemberSnapshot, ReadyFile
 
@@ -82,7 +82,7 @@ class MemberThread:
     member : Member
         The machine; only this thread uses it from :meth:`start` on.
     compute : callable
-        Plans a round for a member that leads.
+        Plans a rebalance for a member that leads.
     is_orphaned : callable, optional
         Returns whether no call of the application can ever come again: then the member ends, and
         sends no more heartbeats.
@@ -101,11 +101,10 @@ class MemberThread:
     ):
         self._member = member
         self._is_orphaned = is_orphaned
-        self._ready = ready
         self._rebalance_handler = rebalance_handler
         self._compute = compute
-        self._planned: actions.LedRound | None = None  # in the current round
-        self._led: actions.LedRound | None = None  # the last round that was completed
+        self._planned: actions.LedRound | None = None  # in the current rebalance
+        self._led: actions.LedRound | None = None  # the last rebalance that was completed
         self._coordinator: CoordinatorClient | None = None
         self._events: Mailbox[events.Event | _Work | None] = Mailbox()
         self._planner = ThreadPoolExecutor(1, thread_name_prefix=f"{name}-leader")
@@ -114,11 +113,12 @@ class MemberThread:
         self._is_stopped = False
         self._has_ended = False
         self._log: Log = log or logging.getLogger(NAME)
+        self._ready = ready or ReadyFile(None, self._log)
         if log is not None:
             log.identify = lambda: self.snapshot.identity
         self.failure: HoldfastError | None = None
         self.snapshot = _snapshot(member)
-        self.times = RoundTimes()
+        self.times = RebalanceTimes()
         self.heartbeat_sent_at = 0.0  # when the last heartbeat was sent, by the monotonic clock
         self.heartbeat_answered_at = 0.0  # when the coordinator last acknowledged a heartbeat
 
@@ -146,7 +146,7 @@ class MemberThread:
         self.post(events.CommitRefused(generation, code))
 
     def rejoin(self, reason: str) -> None:
-        """Request a round (KIP-568)."""
+        """Request a rebalance (KIP-568)."""
         self.post(events.RejoinRequested(reason))
 
     def post(self, event: events.Event) -> None:
@@ -215,8 +215,7 @@ class MemberThread:
                     self.times.lose(drop)
                     self._rebalance_handler.drop(drop.resources, drop.lost)
                 self.snapshot = _snapshot(self._member)  # before a callback can read it
-                if self._ready is not None:
-                    self._ready.leave(self.snapshot.state)
+                self._ready.leave(self.snapshot.state)
                 for action in answer:
                     self._perform(action)
                 self._show_readiness(event)
@@ -226,15 +225,12 @@ class MemberThread:
             self._log.exception("the member thread failed")
             self.fail(ClientError(f"the member thread failed: {type(error).__name__}: {error}"))
         finally:
-            if self._ready is not None:
-                self._ready.end()
+            self._ready.end()
             self.finished.set()
             self._has_ended = True
             self._finish_work()
 
     def _show_readiness(self, event: events.Event) -> None:
-        if self._ready is None:
-            return
         if self.failure is not None:
             self._ready.end()
             return
@@ -274,7 +270,7 @@ class MemberThread:
             case actions.ComputeAssignment():
                 self._planner.submit(self._plan, action)
             case actions.JoinCompleted():
-                self._note_round(action)
+                self._record_rebalance(action)
             case actions.Warn():
                 self._log.warning(action.text)
             case actions.Fail():
@@ -298,7 +294,7 @@ class MemberThread:
             reason = f"{type(error).__name__}: {error}"
             self.post(events.AssignmentFailed(action.token, reason))
 
-    def _note_round(self, action: actions.JoinCompleted) -> None:
+    def _record_rebalance(self, action: actions.JoinCompleted) -> None:
         self.times.complete(action)
         planned, self._planned = self._planned, None
         is_mine = planned is not None and planned.generation == action.generation

@@ -61,6 +61,13 @@ NEVER_MS = 2**62
 AGAIN_PAUSE_MS = 50
 """Pause before the first of the rebalances that are announced in a row, in ms."""
 
+_TIMES = (
+    *("session_timeout_ms", "heartbeat_interval_ms", "rebalance_timeout_ms", "drain_timeout_ms"),
+    *("last_commit_ms", "request_timeout_ms", "retry_backoff_ms", "retry_backoff_max_ms"),
+    "again_pause_ms",
+)
+"""Settings that are at least 1 ms."""
+
 LAST_COMMIT_MS = 5_000
 """Time for the last commit of a member whose application has stopped polling, in ms."""
 
@@ -281,18 +288,8 @@ class MemberOptions:
     location: bytes = b""
 
     def __post_init__(self) -> None:
-        positive = {
-            "session_timeout_ms": self.session_timeout_ms,
-            "heartbeat_interval_ms": self.heartbeat_interval_ms,
-            "rebalance_timeout_ms": self.rebalance_timeout_ms,
-            "drain_timeout_ms": self.drain_timeout_ms,
-            "last_commit_ms": self.last_commit_ms,
-            "request_timeout_ms": self.request_timeout_ms,
-            "retry_backoff_ms": self.retry_backoff_ms,
-            "retry_backoff_max_ms": self.retry_backoff_max_ms,
-            "again_pause_ms": self.again_pause_ms,
-        }
-        for name, value in positive.items():
+        for name in _TIMES:
+            value = getattr(self, name)
             if not 0 < value <= INT32_MAX:
                 raise ConfigError(f"{name}: found {value}, expected 1 to {INT32_MAX}")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
@@ -300,8 +297,7 @@ class MemberOptions:
                 f"heartbeat_interval_ms: found {self.heartbeat_interval_ms}, expected less than "
                 f"session_timeout_ms ({self.session_timeout_ms})"
             )
-        counted = (self.commit_retries, self.error_timeout_ms)
-        if self.max_poll_interval_ms < 0 or min(counted) < 0:
+        if min(self.max_poll_interval_ms, self.commit_retries, self.error_timeout_ms) < 0:
             raise ConfigError(
                 "max_poll_interval_ms, error_timeout_ms and retry counts are not negative"
             )

@@ -97,7 +97,7 @@ def on_join(member: MemberData, event: JoinAnswered) -> Actions:
         return _on_late_join(member, event)
     if event.error == ErrorCode.MEMBER_ID_REQUIRED:
         member.member_id, member.state = event.member_id, UNJOINED
-        return ()
+        return want(member, f"need to re-join with the given member-id: {event.member_id}")
     if event.error != ErrorCode.NONE:
         return _rebalance_failed(member, "JoinGroup", event.error)
     return _begin_generation(member, event)

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -35,9 +35,10 @@ from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroup, LiveGroup
 from holdfast.fleet.analysis.group.overview import Overview, joined, overview
 from holdfast.fleet.analysis.group.rebalances import CommitTimes
 from holdfast.fleet.analysis.times import NOT_UPDATED, Age, polls_text, window_end_ms
-from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
+from holdfast.fleet.tables.columns.schemas import held_ms
 from holdfast.fleet.tables.reading import SomeGroups, Tables
 
+T = TypeVar("T")
 SCHEMA_VERSION = 1
 MOST_LISTED: Final = 500
 """Groups that a report lists, each with its figures and the codes of its findings."""
@@ -208,20 +209,21 @@ class Doctor:
 
     def examinations(self) -> Iterator[Examination]:
         """Yield one group after the other in their order: its history, with findings."""
-        progress = iter(self.track(self.names))
-        for some in self.tables.parts(self.names):
-            yield from self._examined(some, progress)
-        next(progress, None)  # its bar ends
+        return self._each(self._examined)
 
     def ranked(self) -> Iterator[Ranked]:
         """Yield one group after the other in their order, each with its sort key.
 
         If every finding is stored, a verdict is made when the caller calls its function.
         """
+        return self._each(self._ranked)
+
+    def _each(self, of: Callable[[SomeGroups, Iterator[str]], Iterator[T]]) -> Iterator[T]:
+        """Yield what a function makes of groups that are read together, with their progress."""
         progress = iter(self.track(self.names))
         for some in self.tables.parts(self.names):
-            yield from self._ranked(some, progress)
-        next(progress, None)
+            yield from of(some, progress)
+        next(progress, None)  # its bar ends
 
     def fleet(self) -> ExaminedFleet:
         """Examine all groups for a report; without ``groups`` the worst come first."""
@@ -391,8 +393,7 @@ def _finding(finding: Finding, n_owned: int) -> dict[str, Any]:
 
 def moment(ms: int, timespec: str = "milliseconds") -> str:
     """Format UTC time as ISO 8601; a time outside of the supported years is clamped to them."""
-    held = min(max(ms, FIRST_US // 1000), LAST_US // 1000)
-    stamp = datetime.fromtimestamp(held / 1000, UTC).isoformat(timespec=timespec)
+    stamp = datetime.fromtimestamp(held_ms(ms) / 1000, UTC).isoformat(timespec=timespec)
     return stamp.replace("+00:00", "Z")
 
 

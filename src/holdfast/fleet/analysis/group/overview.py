@@ -96,12 +96,17 @@ class Overview:
 
 def joined(parts: Iterable[Overview]) -> Overview:
     """Return the rows of several overviews."""
-    found = list(parts) or [overview(SomeGroups((), _no_rows), None)]
+    found = list(parts) or [no_figures(())]
     columns: dict[str, Any] = {
         one.name: np.concatenate([getattr(part, one.name) for part in found])
         for one in fields(Overview)
     }
     return Overview(**columns)
+
+
+def no_figures(groups: Sequence[str]) -> Overview:
+    """Return the figures of groups of which nothing is known."""
+    return overview(SomeGroups(groups, _no_rows), None)
 
 
 def _no_rows(table: str) -> GroupedTable:

@@ -52,8 +52,8 @@ from holdfast.fleet.columnar import (
 from holdfast.fleet.pipeline.steps import InMemoryRows, Input, Step
 from holdfast.fleet.tables.columns.schemas import arrow_schema, moment_text
 from holdfast.fleet.tables.folder.delta_log import DataFile
+from holdfast.fleet.tables.folder.files import FILES_SCHEMA, BatchWriter
 from holdfast.fleet.tables.folder.snapshot import ListedFiles, SnapshotCache
-from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
 from holdfast.fleet.tables.reading import GROUPS_AT_ONCE, Tables
 from holdfast.fleet.tables.storage.paths import StoragePath, storage_path
 

@@ -25,9 +25,10 @@ from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
 from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.split import share_positions
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.schemas import moment_text, to_us
-from holdfast.fleet.tables.folder.contents import check_folder
+from holdfast.fleet.tables.folder.files import check_folder
 from holdfast.fleet.tables.folder.maintenance import COARSEST_S
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, Batch
 from holdfast.fleet.tables.reading import Tables
@@ -110,7 +111,9 @@ def run(
         names, ends = topic_names(dump), ends_of(dump, chosen, auto_offset_reset)
         job.tables_of(dump.rows(), chosen, names, ends, unread=unread, logs=broker_logs)
         about = {"cluster_id": dump.cluster_id, "taken_at": dump.taken_at}
-        about |= {COMPLETE_AT: moment_text(_complete_us(dump))}
+        # The moment up to which the dump has every record, or else when it was taken.
+        complete_us = to_us(dump.complete_at)
+        about[COMPLETE_AT] = moment_text(ends.taken_at_us if complete_us is None else complete_us)
         notes = {**about, "n_records": dump.n_records(), **job.notes}
         notes |= dump.poll_notes
         notes |= job.examine(notes, replaces=True) if examines else {}
@@ -145,8 +148,14 @@ def _refuse_stream(root: StoragePath, *, overwrite: bool) -> None:
 
 def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
     """Return the offsets of a dump's partitions, and positions of its share groups."""
-    said = dump.offsets(), dump.share_state()
-    return Ends.of(*said, topic_names(dump), selection, taken_at_us=taken_at_us(dump), reset=reset)
+    share, n_bad = share_positions(dump.share_state(), topic_names(dump), selection)
+    return Ends(
+        offsets=dump.offsets(),
+        taken_at_us=taken_at_us(dump),
+        reset=reset,
+        share=share,
+        n_bad_share=n_bad,
+    )
 
 
 def _remove_dumps(root: StoragePath, own: StoragePath) -> None:
@@ -189,12 +198,6 @@ def taken_at_us(dump: Dump) -> int:
     """Return when the dump was taken, in microseconds; else the time of its newest record."""
     found = to_us(dump.taken_at)
     return dump.newest_us() if found is None else found
-
-
-def _complete_us(dump: Dump) -> int:
-    """Return the moment up to which the dump has every record, or else when it was taken."""
-    found = to_us(dump.complete_at)
-    return taken_at_us(dump) if found is None else found
 
 
 def topic_names(dump: Dump) -> dict[str, str]:

@@ -18,7 +18,7 @@ gaps       gaps by the records, departed members, commits of       ownership_gap
 
 Step ``groups`` makes ``rebalances``; step ``gaps`` adds sums of gaps, and departures.
 ``split`` and ``groups`` are one step of the runner. The tasks write their files themselves
-(:mod:`holdfast.fleet.tables.folder.writing`).
+(:mod:`holdfast.fleet.tables.folder.files`).
 """
 
 from __future__ import annotations
@@ -98,9 +98,14 @@ from holdfast.fleet.pipeline.steps import (
 from holdfast.fleet.tables.columns.schemas import arrow_schema
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.commits import data_files
-from holdfast.fleet.tables.folder.contents import checked_files, remove_table
+from holdfast.fleet.tables.folder.files import (
+    FILES_SCHEMA,
+    BatchWriter,
+    checked_files,
+    files_of,
+    remove_table,
+)
 from holdfast.fleet.tables.folder.snapshot import of_groups
-from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter, files_of
 from holdfast.fleet.tables.reading import Tables
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.paths import StoragePath
@@ -119,32 +124,23 @@ STATE_TABLES: Final = (STATE, LATEST, SEEN, OWNERS, WAITING_STATE, FOLLOWED)
 
 @dataclass(slots=True)
 class Job:
-    """One batch in progress.
-
-    Parameters
-    ----------
-    keep_state : bool
-        Write the state that the next batch needs.
-    past : mapping
-        Files of :data:`STATE_TABLES` that the previous batch wrote.
-    resolution_s : int, optional
-        Resolution of the batch's rows of ``lag_history``; None for no rows, because records are
-        left that the batch does not read.
-    amended : list of str
-        Committed files that this batch's files replace.
-    """
+    """One batch in progress."""
 
     session: Session
     tables: Tables
     batch: int
-    keep_state: bool = False
+    keep_state: bool = False  # write the state that the next batch needs
+    # Files of :data:`STATE_TABLES` that the previous batch wrote.
     past: Mapping[str, Files] = field(default_factory=dict)
+    # Resolution of the batch's rows of ``lag_history``; None for no rows, because records are left
+    # that the batch does not read.
     resolution_s: int | None = None
     files: dict[str, Files] = field(default_factory=dict)
     unknown: Counter[int] = field(default_factory=Counter)
     n_bad_share: int = 0
     log_notes: list[str] = field(default_factory=list)
     taken_at_us: int = 0
+    # Committed files that this batch's files replace.
     amended: list[str] = field(default_factory=list)
 
     def tables_of(
@@ -187,7 +183,8 @@ class Job:
         # Positions of share groups become a file, like those of the records. All of them are read
         # again each time: an old one may be of a deleted group.
         positions += self._write(POSITIONS, ends.share)
-        past = self._input(self.past.get(LATEST, []), "lag_input", by_table(_of_offsets_topic))
+        of_topic = by_table(lambda rows: rows.filter(rows["delivered"].is_null()))
+        past = self._input(self.past.get(LATEST, []), "lag_input", of_topic)
         inputs = [self._input(owners, "lag_input"), past, self._input(positions, "lag_input")]
         kept = ("lag", "lag_history", *([LATEST] if self.keep_state else []))
 
@@ -220,11 +217,11 @@ class Job:
             arrow_schema("ownership_gaps").empty_table(),
             *self._tables(self.files.get("ownership_gaps", [])),
         ]
-
-        def summed(rows: pa.Table) -> pa.Table:
-            return add_gaps(with_departures(rows, departed), pa.concat_tables(gaps))
-
-        self._rewrite("rebalances", summed)  # few rows, so their sums are filled in here
+        if files := self.files.pop("rebalances", []):
+            # Few rows, so their sums are filled in here.
+            rows = with_departures(pa.concat_tables(self._tables(files)), departed)
+            summed = add_gaps(rows, pa.concat_tables(gaps))
+            self.files["rebalances"] = self._write("rebalances", summed)
 
     def _gap_inputs(self, staged: Files) -> list[Input]:
         """Return gaps and evidence about their groups: commits, log ends, a stream's state."""
@@ -259,11 +256,6 @@ class Job:
 
     def _run(self, step: Step, on_spark: Callable[[], Step] | None = None) -> None:
         self.collect(run(self.session, step, on_spark))
-
-    def _rewrite(self, name: str, change: Callable[[pa.Table], pa.Table]) -> None:
-        """Replace a table of this batch by a changed one; small, so in this process."""
-        if files := self.files.pop(name, []):
-            self.files[name] = self._write(name, change(pa.concat_tables(self._tables(files))))
 
     def amend(self) -> None:
         """Attach this batch's gaps to the earlier rebalances that caused them.
@@ -385,11 +377,6 @@ class Job:
             self.unknown[row["record_type"]] += row["n_unknown"]
         for table, files in files_of(rows).items():
             self.files.setdefault(table, []).extend(files)
-
-
-def _of_offsets_topic(positions: pa.Table) -> pa.Table:
-    """Return positions from records of the offsets topic, without those of share groups."""
-    return positions.filter(positions["delivered"].is_null())
 
 
 def _only(names: Sequence[str], step: OfGroups, rows: pa.Table) -> dict[str, pa.Table]:

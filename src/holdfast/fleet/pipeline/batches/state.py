@@ -179,7 +179,12 @@ def read_state(batch: pa.RecordBatch, out: CarriedState) -> None:
     values = batch["message"].to_pylist()
     try:
         parts = [_parts(value) for value in values]
-        past = _combined(joined([tables for tables, _ in parts]))
+        past = joined([tables for tables, _ in parts])
+        past = Generations(  # one piece of memory: rows are looked up in it
+            head=past.head.combine_chunks(),
+            members=past.members.combine_chunks(),
+            owned=past.owned.combine_chunks(),
+        )
     except (pa.ArrowException, OSError, ValueError, IndexError, KeyError, TypeError) as error:
         raise SourceError(
             f"the state that an earlier batch left cannot be read ({error}): start with an "
@@ -229,12 +234,6 @@ def _parts(value: bytes) -> tuple[list[pa.Table], list[ConsumerGroupEvent]]:
     for event in events:
         event["old"] = True
     return tables, events
-
-
-def _combined(gens: Generations) -> Generations:
-    """Return generations of many parts as one piece of memory: rows are looked up in it."""
-    tables = {name: getattr(gens, name).combine_chunks() for name in ("head", "members", "owned")}
-    return Generations(**tables)
 
 
 def reported_until(

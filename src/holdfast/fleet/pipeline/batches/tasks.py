@@ -53,7 +53,7 @@ from holdfast.fleet.pipeline.ingest.decode import BAD, key_types, unread
 from holdfast.fleet.pipeline.ingest.decode_classic import generations
 from holdfast.fleet.pipeline.ingest.generations import DEAD, Generations, concat, generation_tables
 from holdfast.fleet.pipeline.ingest.split import RowKind, by_kind, file_names
-from holdfast.fleet.tables.folder.writing import FILES_SCHEMA, BatchWriter
+from holdfast.fleet.tables.folder.files import FILES_SCHEMA, BatchWriter
 
 ASSIGNED_AT_ONCE: Final = 2_000_000
 CELLS_AT_ONCE: Final = 16_000_000

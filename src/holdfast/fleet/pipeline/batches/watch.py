@@ -75,11 +75,11 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     spans,
 )
 from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
-from holdfast.fleet.pipeline.ingest.split import LATEST
+from holdfast.fleet.pipeline.ingest.split import LATEST, share_positions
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, described
 from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.schemas import arrow_schema, moment_text, to_us
-from holdfast.fleet.tables.folder.contents import batch_folder, check_folder, checked_files
+from holdfast.fleet.tables.folder.files import batch_folder, check_folder, checked_files
 from holdfast.fleet.tables.folder.maintenance import (
     DROPPED,
     MAINTENANCE_EVERY,
@@ -107,58 +107,40 @@ LATE_POLLS = 3
 
 @dataclass(slots=True)
 class Stream:
-    """Adds the batches of a stream to a folder of tables.
-
-    Parameters
-    ----------
-    snapshot : callable
-        Reads topics and offsets of the cluster, once per batch, after its records are fixed.
-    auto_offset_reset : str
-        ``auto.offset.reset`` for the lag without a commit: 0 for ``latest``, else the whole log.
-    broker_logs : sequence of Path
-        Logs of group coordinators, read again for every batch with rebalances; a log that is
-        missing at the moment (during rotation) is skipped.
-    retention_days : float, optional
-        Older rows are dropped, except current ones; None keeps every row.
-    every_seconds : float, optional
-        Poll interval; recorded, so that a reader can recognize a dead stream.
-    unread : callable, optional
-        Queries the cluster for first unread records, once per batch and poll.
-    started_with : sequence of str
-        Options that start the stream again, without its folder and interval; recorded for people.
-    max_records : int, optional
-        Maximum offsets in a batch, approximately; each partition gets its fraction.
-    since : callable, optional
-        Returns the begin of the window of findings from its end; by default there is none.
-    before_batch : callable, optional
-        Called before each batch with the number of its offsets, and of all that are new.
-    after_batch : callable, optional
-        Called with the tables and the batch id after each batch (metrics, a progress line).
-    after_look : callable, optional
-        Called after log ends were read without new records, or with the error of that reading.
-    complete_us : int, optional
-        The moment, in microseconds since 1970, up to which the next batch or poll has every
-        record; None if some are missing, or if it is unknown.
-    poll_notes : callable, optional
-        Returns notes about the last poll of coordinators, if the records come from polls; recorded,
-        since such a folder cannot continue with the offsets topic.
-    """
+    """Adds the batches of a stream to a folder of tables."""
 
     tables: Tables
+    # Reads topics and offsets of the cluster, once per batch, after its records are fixed.
     snapshot: Callable[[], ClusterSnapshot]
     selection: Selection
+    # ``auto.offset.reset`` for the lag without a commit: 0 for ``latest``, else the whole log.
     auto_offset_reset: str = "latest"
+    # Logs of group coordinators, read again for every batch with rebalances; a log that is missing
+    # at the moment (during rotation) is skipped.
     broker_logs: Sequence[Path] = ()
+    # Older rows are dropped, except current ones; None keeps every row.
     retention_days: float | None = None
+    # Poll interval; recorded, so that a reader can recognize a dead stream.
     every_seconds: float | None = None
+    # Queries the cluster for first unread records, once per batch and poll.
     unread: UnreadQuery | None = None
+    # Options that start the stream again, without its folder and interval; recorded for people.
     started_with: Sequence[str] = ()
+    # Maximum offsets in a batch, approximately; each partition gets its fraction.
     max_records: int | None = None
+    # Returns the begin of the window of findings from its end; by default there is none.
     since: Since | None = None
+    # Called before each batch with the number of its offsets, and of all that are new.
     before_batch: Callable[[int, int], None] | None = None
+    # Called with the tables and the batch id after each batch (metrics, a progress line).
     after_batch: Callable[[Tables, int], None] | None = None
+    # Called after log ends were read without new records, or with the error of that reading.
     after_look: Callable[[Tables, SourceError | None], None] | None = None
+    # The moment, in microseconds since 1970, up to which the next batch or poll has every record;
+    # None if some are missing, or if it is unknown.
     complete_us: int | None = None
+    # Returns notes about the last poll of coordinators, if the records come from polls; recorded,
+    # since such a folder cannot continue with the offsets topic.
     poll_notes: Callable[[], Mapping[str, Any]] | None = None
 
     def process(self, part: LogPart, session: Session = None) -> int:
@@ -299,13 +281,14 @@ class Stream:
         return {UNPOLLED: known[-MOST_UNPOLLED:]}
 
     def _ends(self, cluster: ClusterSnapshot) -> Ends:
-        return Ends.of(
-            part_of("offsets", cluster.offsets),
-            part_of(SHARE_STATE, cluster.share_state),
-            _names(cluster),
-            self.selection,
+        records = part_of(SHARE_STATE, cluster.share_state)
+        share, n_bad = share_positions(records, _names(cluster), self.selection)
+        return Ends(
+            offsets=part_of("offsets", cluster.offsets),
             taken_at_us=_taken_at_us(cluster),
             reset=self.auto_offset_reset,
+            share=share,
+            n_bad_share=n_bad,
             earlier=EarlierLag.of(self.tables),
         )
 
@@ -341,27 +324,12 @@ def _of_another_run(root: StoragePath) -> SourceError:
     )
 
 
-def watch(
-    feed: Feed,
-    out_dir: StoragePath | str,
-    *,
-    selection: Selection | None = None,
-    auto_offset_reset: str = "latest",
-    broker_logs: Sequence[Path] = (),
-    retention_days: float | None = RETENTION_DAYS,
-    every_seconds: float | None = None,
-    started_with: Sequence[str] = (),
-    max_records: int | None = None,
-    since: Since | None = None,
-    before_batch: Callable[[int, int], None] | None = None,
-    after_batch: Callable[[Tables, int], None] | None = None,
-    after_look: Callable[[Tables, SourceError | None], None] | None = None,
-) -> Tables:
+def watch(feed: Feed, out_dir: StoragePath | str, **options: Any) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
 
-    Options are those of :class:`Stream`. Without ``every_seconds`` it reads the present records
-    and ends. A session of the feed is called where this process does not read all new records, or
-    run all steps.
+    Options are those of :class:`Stream`; rows are dropped after RETENTION_DAYS by default. Without
+    ``every_seconds`` it reads the present records and ends. A session of the feed is called where
+    this process does not read all new records, or run all steps.
 
     Raises
     ------
@@ -371,22 +339,14 @@ def watch(
     """
     tables, cluster = Tables(storage_path(out_dir).absolute()), feed.cluster
     check_watched(tables)
+    chosen = {"selection": Selection(), "retention_days": RETENTION_DAYS, **options}
+    chosen["broker_logs"] = [log.absolute() for log in options.get("broker_logs", ())]
     into = Stream(
         tables=tables,
         snapshot=feed.snapshot if isinstance(feed, PolledFeed) else cluster.snapshot,
-        selection=selection or Selection(),
-        auto_offset_reset=auto_offset_reset,
-        broker_logs=[log.absolute() for log in broker_logs],
-        retention_days=retention_days,
-        every_seconds=every_seconds,
         unread=cluster.first_unread,
-        started_with=started_with,
-        max_records=max_records,
-        since=since,
-        before_batch=before_batch,
-        after_batch=after_batch,
-        after_look=after_look,
         poll_notes=(lambda: feed.notes) if isinstance(feed, PolledFeed) else None,
+        **chosen,
     )
     follow(feed, into)
     return tables

@@ -51,40 +51,31 @@ EventParts = list[tuple[I32 | I64, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Events:
-    """Changes of ownership, and ownership gaps, of some generations, as columns.
+    """Changes of ownership, and ownership gaps, of some generations, as columns."""
 
-    Parameters
-    ----------
-    whole, gens : Generations
-        The generations, and the same with only what one member alone owns.
-    layout : Dense
-        Owners of ``gens``.
-    reads : mapping
-        What tasks of ``whole`` read (:meth:`~Generations.reads`).
-    row, tp, kind, before, after, from_row : int64
-        One entry per change: row of the new generation, topic-partition, index into KINDS,
-        identities, and the last row in which ``before`` owned it (-1 for none).
-    gap_row, gap_tp, gap_basis, gap_last_row : int64
-        One entry per partition that has an owner again in ``gap_row``.
-    fresh, dead, stops, converted : bool[n_rows]
-        No earlier row counts; the row is a tombstone; members stop during its rebalance; the
-        broker rewrote the group for another protocol (:func:`conversions`).
-    """
-
+    # ``whole``, ``gens``: the generations, and the same with only what one member alone owns.
     whole: Generations
     gens: Generations
-    layout: Dense
-    reads: TaskTopics
+    layout: Dense  # owners of ``gens``
+    reads: TaskTopics  # what tasks of ``whole`` read (:meth:`~Generations.reads`)
+    # ``row``, ``tp``, ``kind``, ``before``, ``after``, ``from_row``: one entry per change: row of
+    # the new generation, topic-partition, index into KINDS, identities, and the last row in which
+    # ``before`` owned it (-1 for none).
     row: I64
     tp: I64
     kind: I64
     before: I64
     after: I64
     from_row: I64
+    # ``gap_row``, ``gap_tp``, ``gap_basis``, ``gap_last_row``: one entry per partition that has an
+    # owner again in ``gap_row``.
     gap_row: I64
     gap_tp: I64
     gap_basis: I64
     gap_last_row: I64
+    # ``fresh``, ``dead``, ``stops``, ``converted`` (bool[n_rows]): no earlier row counts; the row
+    # is a tombstone; members stop during its rebalance; the broker rewrote the group for another
+    # protocol (:func:`conversions`).
     fresh: Mask
     dead: Mask
     stops: Mask
@@ -285,40 +276,32 @@ def without_owner(events: Events, groups: I64) -> I64:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Dense:
-    """The layout, and its owners.
+    """The layout, and its owners."""
 
-    Parameters
-    ----------
-    group_of, first_row, ordinal : int64
-        Group of each row; first row of each group; index of a row inside its group.
-    tp_group, tp_topic, tp_partition : int64[n_tps]
-        Group, topic (index into ``topics``) and partition of each topic-partition.
-    n_active, step_start : int64[n_steps]
-        Topic-partitions of the groups that have this step, and the cell at which it starts.
-    identity : int32[n_member_rows]
-        A number for the member's instance id, or else for its member id.
-    member_key, member_order : int64[n_member_rows]
-        Row and identity as one number; the same identity in the next row has ``width`` more. The
-        sort order of these numbers.
-    doubles : (row, tp, member row) int64 columns
-        Every claim on a cell with more than one claim.
-    """
-
+    # ``group_of``, ``first_row``, ``ordinal``: group of each row; first row of each group; index of
+    # a row inside its group.
     group_of: I64
     first_row: I64
     ordinal: I64
+    # ``tp_group``, ``tp_topic``, ``tp_partition`` (int64[n_tps]): group, topic (index into
+    # ``topics``) and partition of each topic-partition.
     tp_group: I64
     tp_topic: I64
     tp_partition: I64
     topics: pa.Array
+    # ``n_active``, ``step_start`` (int64[n_steps]): topic-partitions of the groups that have this
+    # step, and the cell at which it starts.
     n_active: I64
     step_start: I64
     owner: I32
+    # int32[n_member_rows]: a number for the member's instance id, or else for its member id.
     identity: I32
+    # ``member_key``, ``member_order`` (int64[n_member_rows]): row and identity as one number; the
+    # same identity in the next row has ``width`` more. The sort order of these numbers.
     member_key: I64
     member_order: I64
     width: int
-    doubles: tuple[I64, I64, I64]
+    doubles: tuple[I64, I64, I64]  # every claim on a cell with more than one claim
 
     def row(self, tps: I64, ordinals: I64) -> I64:
         """Return the row of the generation ``ordinals`` in the group of each topic-partition."""

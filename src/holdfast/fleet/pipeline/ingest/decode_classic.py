@@ -254,20 +254,14 @@ def _announced(subscription: Slices, reported: list[Messages], n_members: int) -
     """
     found = np.zeros(n_members, np.int32)
     for messages in reported:
-        members = _may_leave(messages)
+        rows, flags, _ = _frames(messages)
+        members = rows[flags & LEAVING_BITS != Leaving.STAYS]
         for member, blob in zip(members.tolist(), blobs(subscription, members), strict=True):
             found[member] = _announced_by_one(blob)
     return numbers(found, np.isin(found, _LEAVES))
 
 
 _LEAVES = (Leaving.RETURNS, Leaving.FOR_GOOD)
-
-
-def _may_leave(subscribed: Messages) -> I64:
-    """Return members whose user data begins as a frame of ours and may announce a leave."""
-    rows, flags, _ = _frames(subscribed)
-    found: I64 = rows[flags & LEAVING_BITS != Leaving.STAYS]
-    return found
 
 
 def _frames(subscribed: Messages) -> tuple[I64, I64, Slices]:

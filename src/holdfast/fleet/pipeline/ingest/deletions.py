@@ -252,7 +252,9 @@ class LastOfKeys:
             first, end = spans[number]
             there = np.isin(offset, has[number])
             newest[there], gone[there], begin[there] = rank, False, end
-            reads = (offset >= first) & (offset < end) & self._means(number, rows)
+            reads = (offset >= first) & (offset < end)
+            keep = self._chosen[number].keep(rows["key"].combine_chunks())
+            reads &= True if keep is None else keep
             proves = reads & ~there & ~gone & (newest >= 0)
             gone |= proves
             time[proves] = self._views[number].taken_at_us
@@ -266,11 +268,6 @@ class LastOfKeys:
             "time_us": pa.array(time),
         }
         return filled_table(columns, LAST, n).filter(rows["key"].is_valid())
-
-    def _means(self, number: int, rows: pa.Table) -> Mask:
-        """Return which records are of the groups of a dump."""
-        keep = self._chosen[number].keep(rows["key"].combine_chunks())
-        return np.ones(rows.num_rows, np.bool_) if keep is None else keep
 
     def deleted(self) -> tuple[pa.Table, pa.Table]:
         """Return deleted keys, as LAST, and the tombstones of earlier merges that stay."""

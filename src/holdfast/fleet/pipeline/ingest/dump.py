@@ -43,7 +43,7 @@ from holdfast.fleet.pipeline.ingest.source import DUMP_FILE, DUMP_VERSION, RECOR
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, OpenTransaction, described
 from holdfast.fleet.pipeline.steps import Input, Session, Step, run
 from holdfast.fleet.tables.columns.schemas import arrow_schema, from_columns
-from holdfast.fleet.tables.folder.contents import contents_of
+from holdfast.fleet.tables.folder.files import contents_of
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT
 from holdfast.fleet.tables.storage.clients import translated_errors
 from holdfast.fleet.tables.storage.file_system import is_draft

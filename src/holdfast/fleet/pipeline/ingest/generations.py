@@ -47,20 +47,12 @@ TaskTopics: TypeAlias = dict[tuple[int, str], set[str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Generations:
-    """Generations of one or many groups.
+    """Generations of one or many groups."""
 
-    Parameters
-    ----------
-    head : Table of :data:`HEAD`
-        One row per generation, sorted by (group, log_partition, log_offset).
-    members : Table of :data:`MEMBER_ROWS`
-        ``row`` points into ``head`` and ascends.
-    owned : Table of :data:`OWNED_ROWS`
-        ``member`` points into ``members`` and ascends; a topic occurs once per member and role.
-    """
-
-    head: pa.Table
-    members: pa.Table
+    head: pa.Table  # HEAD: one row per generation, sorted by (group, log_partition, log_offset)
+    members: pa.Table  # MEMBER_ROWS: ``row`` points into ``head`` and ascends
+    # OWNED_ROWS: ``member`` points into ``members`` and ascends; a topic occurs once per member and
+    # role.
     owned: pa.Table
 
     @classmethod

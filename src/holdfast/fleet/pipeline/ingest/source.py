@@ -26,7 +26,7 @@ from holdfast.fleet.pipeline.ingest.transactions import OpenTransaction, from_no
 from holdfast.fleet.pipeline.steps import FileRows, Pieces, unchanged
 from holdfast.fleet.tables.columns.schemas import TIMESTAMP, arrow_schema, holdable_times
 from holdfast.fleet.tables.columns.steps import DUMP_TABLES
-from holdfast.fleet.tables.folder.contents import checked_files, parsed
+from holdfast.fleet.tables.folder.files import checked_files, parsed
 from holdfast.fleet.tables.folder.manifest import COMPLETE_AT, N_REFUSED, POLLED, REFUSED
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, batches_of
 from holdfast.fleet.tables.storage.paths import (
@@ -52,35 +52,22 @@ _POLL_KEYS: Final = (POLLED, REFUSED, N_REFUSED)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dump:
-    """A dump folder that was checked and found complete.
-
-    Parameters
-    ----------
-    cluster_id, taken_at : str
-        From ``dump.json``; empty if unknown.
-    named : frozenset of str
-        Files of the records, from ``dump.json``: additional files of a task that ran twice are not
-        read. Empty if unknown.
-    groups : tuple of str
-        Names and patterns of the requested groups; empty for all.
-    complete_at : str
-        The moment up to which every record was read; empty if unknown.
-    read : mapping, optional
-        Partition -> span of the log that was read; None if unknown.
-    open_transactions : tuple of OpenTransaction
-        Open transactions at the time of the dump, whose records are not in it.
-    poll_notes : mapping
-        What a batch says about a poll of coordinators; empty for records of the offsets topic.
-    """
+    """A dump folder that was checked and found complete."""
 
     path: StoragePath
+    # ``cluster_id``, ``taken_at``: from ``dump.json``; empty if unknown.
     cluster_id: str
     taken_at: str
+    # Files of the records, from ``dump.json``: additional files of a task that ran twice are not
+    # read. Empty if unknown.
     named: frozenset[str] = frozenset()
-    groups: tuple[str, ...] = ()
-    complete_at: str = ""
+    groups: tuple[str, ...] = ()  # names and patterns of the requested groups; empty for all
+    complete_at: str = ""  # the moment up to which every record was read; empty if unknown
+    # Partition -> span of the log that was read; None if unknown.
     read: Mapping[int, tuple[int, int]] | None = None
+    # Open transactions at the time of the dump, whose records are not in it.
     open_transactions: tuple[OpenTransaction, ...] = ()
+    # What a batch says about a poll of coordinators; empty for records of the offsets topic.
     poll_notes: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -32,7 +32,6 @@ References: KAFKA-19141 (version 4 of a commit), KIP-932, KIP-1226.
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -77,7 +76,7 @@ from holdfast.fleet.tables.columns.schemas import (
     holdable_times,
     to_us,
 )
-from holdfast.fleet.tables.folder.writing import BatchWriter
+from holdfast.fleet.tables.folder.files import BatchWriter
 from holdfast.fleet.tables.storage.parquet import BATCH_BYTES
 
 if TYPE_CHECKING:
@@ -156,10 +155,12 @@ class _Split:
             yield from _with_group(rest)
 
     def _commits(self, rows: pa.RecordBatch) -> None:
-        commits, bad, unknown = read_commits(rows)
+        commits = pa.Table.from_batches(list(offset_commits(rows)), COMMITS)
         self.writer.write("offset_commits", commits)
-        self.writer.write("bad_records", bad)
-        self.writer.unknown += unknown
+        if commits.num_rows < rows.num_rows:
+            bad, unknown = unread(rows)
+            self.writer.write("bad_records", pa.Table.from_batches(bad, BAD))
+            self.writer.unknown += unknown
         self.waiting.append(from_commits(commits))
         self.n_waiting += commits.num_rows
         if self.n_waiting >= _REDUCE_ROWS:
@@ -219,13 +220,6 @@ def file_names(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 
 
 # A commit
-
-
-def read_commits(batch: pa.RecordBatch) -> tuple[pa.Table, pa.Table, Counter[int]]:
-    """Read a batch of commits: ``offset_commits``, ``bad_records``, and counts of unknown types."""
-    commits = pa.Table.from_batches(list(offset_commits(batch)), COMMITS)
-    bad, unknown = unread(batch) if commits.num_rows < batch.num_rows else ([], Counter[int]())
-    return commits, pa.Table.from_batches(bad, BAD), unknown
 
 
 def offset_commits(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:

@@ -86,61 +86,36 @@ class RecordedSession:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupTrace:
-    """Trace of one group.
-
-    Parameters
-    ----------
-    protocol : str or None
-        The assignor of most generations.
-    cooperative : bool
-        Whether members keep working through a rebalance.
-    static : bool
-        Whether every member has an instance id; a slot is then an identity and may start again.
-    subscribed : dict of int to tuple of str
-        Topics to which each slot subscribes when it starts.
-    session_ms, rebalance_ms : int
-        Timeouts of the members, -1 if unknown.
-    delay_ms : int
-        Delay of lost partitions, from the group's own assignments; -1 if unknown.
-    client : str
-        Client of its members, as far as the records show
-        (:func:`holdfast.fleet.pipeline.replay.trace_builder.client_of`).
-    n_partitions : int
-        Most partitions that had an owner at once.
-    moved : int
-        Partitions that moved to another identity.
-    gap_lower_seconds, gap_upper_seconds : float
-        Partition-seconds without an owner, as in ``rebalances``.
-    kip848 : bool
-        Whether its last generation is that of a KIP-848 group.
-    refused : str
-        Why the group has no replay; empty if it has one.
-    workers : bool
-        Whether the members own resources, replayed as partitions, with their kinds as topics.
-    imitated_by : str
-        The policy that is nearest to that of the group's own leader, if it is none of ours.
-    """
+    """Trace of one group."""
 
     group: str
-    protocol: str | None
-    cooperative: bool
+    protocol: str | None  # the assignor of most generations
+    cooperative: bool  # whether members keep working through a rebalance
+    # Whether every member has an instance id; a slot is then an identity and may start again.
     static: bool
     identities: tuple[int, ...]
-    subscribed: dict[int, tuple[str, ...]]
+    subscribed: dict[int, tuple[str, ...]]  # topics to which each slot subscribes when it starts
+    # ``session_ms``, ``rebalance_ms``: timeouts of the members, -1 if unknown.
     session_ms: int
     rebalance_ms: int
-    delay_ms: int
-    n_partitions: int
-    moved: int
+    delay_ms: int  # delay of lost partitions, from the group's own assignments; -1 if unknown
+    n_partitions: int  # most partitions that had an owner at once
+    moved: int  # partitions that moved to another identity
+    # ``gap_lower_seconds``, ``gap_upper_seconds``: partition-seconds without an owner, as in
+    # ``rebalances``.
     gap_lower_seconds: float
     gap_upper_seconds: float
     sessions: tuple[RecordedSession, ...]
     lags: dict[str, tuple[int, ...]] = field(default_factory=dict)
     note: str = ""
+    # Client of its members, as far as the records show
+    # (:func:`holdfast.fleet.pipeline.replay.trace_builder.client_of`).
     client: str = ""
-    kip848: bool = False
-    refused: str = ""
+    kip848: bool = False  # whether its last generation is that of a KIP-848 group
+    refused: str = ""  # why the group has no replay; empty if it has one
+    # Whether the members own resources, replayed as partitions, with their kinds as topics.
     workers: bool = False
+    # The policy that is nearest to that of the group's own leader, if it is none of ours.
     imitated_by: str = ""
 
     @property

@@ -24,7 +24,7 @@ from holdfast.core.names import shorten, shown_name
 from holdfast.fleet.analysis.group.lag_over_time import LagOverTime
 from holdfast.fleet.analysis.times import NONE, span
 from holdfast.fleet.report.drawing.markup import Markup, join, name_of, number, tag
-from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
+from holdfast.fleet.tables.columns.schemas import held_ms
 
 LEFT, WIDE = 14.0, 83.0
 """Begin and width of the plot, in percent of the chart."""
@@ -358,5 +358,5 @@ def _moment(ms: int) -> str:
 
 def _calendar(ms: int) -> datetime:
     """Return a moment; records may state any time, and years end at 9999."""
-    held = min(max(ms, FIRST_US // 1000), LAST_US // 1000)
+    held = held_ms(ms)
     return datetime.fromtimestamp(held / 1000, UTC)

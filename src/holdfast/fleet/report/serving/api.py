@@ -304,18 +304,18 @@ def groups(fleet: ServedFleet, words: Mapping[str, str]) -> Schema:
 def _group_row(
     index: GroupIndex, verdicts: Verdicts, since_s: Mapping[str, float], i: int
 ) -> Schema:
-    name, lag = index.names[i], int(index.lag[i])
-    history = index.has_history
+    name, lag = index.names[i], int(index.figures.lag[i])
+    history, (lower_s, upper_s) = index.has_history, index.figures.downtimes_s(i)
     return {
         "group": name,
-        "state": index.state[i],
+        "state": index.figures.state[i],
         "rebalancing_seconds": _number(since_s.get(name, math.nan)),
-        "members": int(index.n_members[i]) if history else None,
+        "members": int(index.figures.n_members[i]) if history else None,
         "lag": None if lag == NO_LAG else lag,
         "lag_seconds": _number(float(index.lag_s[i])),
-        "rebalances": int(index.n_rebalances[i]) if history else None,
-        "downtime_lower_seconds": _number(float(index.downtime_lower_s[i])) if history else None,
-        "downtime_seconds": _number(float(index.downtime_s[i])) if history else None,
+        "rebalances": int(index.figures.n_rebalances[i]) if history else None,
+        "downtime_lower_seconds": _number(lower_s) if history else None,
+        "downtime_seconds": _number(upper_s) if history else None,
         "cause": index.cause[i],
         "findings": None
         if name not in verdicts

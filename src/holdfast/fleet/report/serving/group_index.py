@@ -17,7 +17,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -36,7 +35,7 @@ from holdfast.fleet.analysis.group.rebalances import downtime_bounds_s
 from holdfast.fleet.analysis.times import window_end_ms
 from holdfast.fleet.columnar import ArrowTable, times_ms
 from holdfast.fleet.report.metrics import oldest_unread_s
-from holdfast.fleet.tables.columns.schemas import FIRST_US, LAST_US
+from holdfast.fleet.tables.columns.schemas import held_ms, to_us
 from holdfast.fleet.tables.reading import SomeGroups, Tables
 
 PAGE_ROWS = 100
@@ -104,20 +103,14 @@ def moment_ms(text: str, name: str, end_ms: int) -> int:
     if re.fullmatch(DURATION, text):
         return end_ms - int(text[:-1]) * _UNITS_MS[text[-1]]
     if re.fullmatch(MILLIS, text):
-        return _held(int(text))
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
+        return held_ms(int(text))
+    us = to_us(text)
+    if us is None:
         raise ConfigError(
             f"{name}: expected a moment such as 2026-11-22T10:00:00Z, milliseconds since 1970, or "
             "how long ago it was, such as 6h"
-        ) from None
-    return _held(round((found if found.tzinfo else found.replace(tzinfo=UTC)).timestamp() * 1000))
-
-
-def _held(ms: int) -> int:
-    """Return a moment within the times that tables can hold."""
-    return min(max(ms, FIRST_US // 1000), LAST_US // 1000)
+        )
+    return held_ms(round(us / 1000))
 
 
 Verdicts = Mapping[str, GroupVerdict]
@@ -128,23 +121,10 @@ Verdicts = Mapping[str, GroupVerdict]
 class GroupIndex:
     """One row a group, by name."""
 
-    # ``names``, ``state``: state as of the last generation; ``unknown`` without one.
     names: tuple[str, ...]
-    state: tuple[str, ...]
-    # ``n_members``, ``n_rebalances`` (int64[n]): members of the last generation; rebalances in the
-    # tables.
-    n_members: I64
-    n_rebalances: I64
-    # ``downtime_lower_s``, ``downtime_s`` (float64[n]): seconds of downtime a partition, at least
-    # and at most.
-    downtime_lower_s: F64
-    downtime_s: F64
-    n_owned: I64  # int64[n]: largest number of partitions with an owner at once
-    lag: I64  # int64[n]: records behind, over all partitions with a known lag; NO_LAG without one
+    figures: Overview  # its lag is NO_LAG without a known one
     # float64[n]: age of the oldest unread record in seconds, as in the metrics; NaN if unknown.
     lag_s: F64
-    # int64[n]: time of the last generation's record, in UTC milliseconds; 0 without one.
-    settled_ms: I64
     # UTC milliseconds of the first rebalance or generation and of the last record, commits
     # included; 0 without records.
     covered_ms: tuple[int, int]
@@ -156,17 +136,14 @@ class GroupIndex:
     # int64[n, SLICES]: the last lag in each part of the covered time; NO_LAG without a reading.
     lags: I64
     lag_over_time: LagOverTime  # the lag of all groups together
-    rebalances_ms: I64  # int64[n]: moments of the rebalances of all groups, in UTC milliseconds
     # False if only lags are known: then 0 in the other columns means unknown.
     has_history: bool = True
 
     @property
     def total_downtime_s(self) -> tuple[float, float]:
         """Partition-seconds of downtime in all groups, at least and at most."""
-        weight = np.maximum(self.n_owned, 1)
-        both = (self.downtime_lower_s, self.downtime_s)
-        lower, upper = (float((bound * weight).sum()) for bound in both)
-        return lower, upper
+        figures = self.figures
+        return float(figures.downtime_lower_s.sum()), float(figures.downtime_upper_s.sum())
 
     @cached_property
     def row_of(self) -> Mapping[str, int]:
@@ -176,7 +153,7 @@ class GroupIndex:
     @property
     def states(self) -> tuple[str, ...]:
         """Every state of a group, sorted."""
-        return tuple(sorted(set(self.state)))
+        return tuple(sorted(set(self.figures.state)))
 
 
 def read_index(tables: Tables, within: TimeRange = ALL) -> GroupIndex:
@@ -195,7 +172,6 @@ def read_index(tables: Tables, within: TimeRange = ALL) -> GroupIndex:
         lag_s = np.asarray([oldest_s.get(name, np.nan) for name in some.groups], np.float64)
         parts.append({"lag_s": lag_s, **_rebalances(some, since_ms, covered, causes)})
     first_cause = min(causes, default="")  # of a group without downtime
-    found = joined(figures)
     columns: dict[str, Any] = {
         name: np.concatenate([part[name] for part in parts]) if parts else np.zeros(0)
         for name in ("lag_s", "recent", "cause", "cause_share")
@@ -206,18 +182,10 @@ def read_index(tables: Tables, within: TimeRange = ALL) -> GroupIndex:
     )
     return GroupIndex(
         names=names,
-        state=tuple(found.state.tolist()),
-        n_members=found.n_members,
-        n_rebalances=found.n_rebalances,
-        downtime_lower_s=found.downtime_lower_s / np.maximum(found.n_owned, 1),
-        downtime_s=found.downtime_s,
-        n_owned=found.n_owned,
-        lag=found.lag,
-        settled_ms=found.settled_ms,
+        figures=joined(figures),
         covered_ms=covered,
         lags=lags,
         lag_over_time=lag_over_time,
-        rebalances_ms=found.rebalances_ms,
         **columns,
     )
 
@@ -330,7 +298,7 @@ def select(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> I64:
     rank = np.asarray(known, np.int64)
     hit = np.ones(len(index.names), bool)
     if view.state:
-        hit &= np.asarray([state == view.state for state in index.state], bool)
+        hit &= np.asarray([state == view.state for state in index.figures.state], bool)
     if view.least in SEVERITIES:
         hit &= rank >= SEVERITIES.index(view.least)
     if view.find:
@@ -360,15 +328,15 @@ def _found(names: Sequence[str], verdicts: Verdicts, text: str) -> list[bool]:
 def _sort_keys(index: GroupIndex, worst: I64, sort: str) -> list[F64]:
     """Return sort keys of rows, the most important one first."""
     if sort == "findings":  # as worst_first of the doctor
-        return [worst.astype(np.float64), index.downtime_s]
+        return [worst.astype(np.float64), index.figures.downtime_s]
     rank = {state: i for i, state in enumerate(index.states)}
     columns = {
         "group": np.arange(len(index.names)),
-        "state": np.asarray([rank[state] for state in index.state], np.int64),
-        "members": index.n_members,
-        "rebalances": index.n_rebalances,
-        "downtime": index.downtime_s,
-        "lag": index.lag,
+        "state": np.asarray([rank[state] for state in index.figures.state], np.int64),
+        "members": index.figures.n_members,
+        "rebalances": index.figures.n_rebalances,
+        "downtime": index.figures.downtime_s,
+        "lag": index.figures.lag,
         "lag_seconds": np.nan_to_num(index.lag_s, nan=-1.0),
     }
     return [columns[sort].astype(np.float64)]

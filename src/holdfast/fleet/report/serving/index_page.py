@@ -244,7 +244,7 @@ def index_page(
                 _rows(index, verdicts, view, rows, since_s)
                 if served.number or served.is_from_coordinators
                 else NO_BATCH,
-                downtime_details(index.total_downtime_s, int(index.n_owned.sum())),
+                downtime_details(index.total_downtime_s, int(index.figures.n_owned.sum())),
                 id="groups",
             ),
             class_="card",
@@ -284,10 +284,10 @@ def _fleet_words(
     active = [one for one in codes if one.is_active]
     words = first_words(
         name,
-        (float(index.downtime_lower_s[i]), float(index.downtime_s[i])),
+        index.figures.downtimes_s(i),
         {index.cause[i]: share, "": 1.0 - share},
         (last - first) / 1000,
-        n_rebalances=int(index.n_rebalances[i]),
+        n_rebalances=int(index.figures.n_rebalances[i]),
         found=name_now(active[0].code, since_s.get(name)) if active else "",
     )
     return join([*(tag("p", text, class_="lead") for text in _covered(index)), words])
@@ -300,7 +300,7 @@ def _charts(index: GroupIndex) -> Markup | None:
         if not len(lag.at_ms):
             return None
         begin_ms, end_ms = int(lag.at_ms[0]), int(lag.at_ms[-1])
-    return charts(lag, index.rebalances_ms, begin_ms, end_ms)
+    return charts(lag, index.figures.rebalances_ms, begin_ms, end_ms)
 
 
 def _wrongs(index: GroupIndex, verdicts: Verdicts, view: IndexView) -> Markup | None:
@@ -347,10 +347,10 @@ def _wrong(code: str, n_groups: int, look: str, view: IndexView) -> Markup:
 
 
 def _fleet_figures(index: GroupIndex) -> Markup:
-    behind = index.lag[index.lag >= 0]
+    behind = index.figures.lag[index.figures.lag >= 0]
     history: list[Figure] = [
-        ("Members", number(int(index.n_members.sum())), ""),
-        ("Rebalances", number(int(index.n_rebalances.sum())), ""),
+        ("Members", number(int(index.figures.n_members.sum())), ""),
+        ("Rebalances", number(int(index.figures.n_rebalances.sum())), ""),
         _longest_downtime(index),
     ]
     known = history if index.has_history else []
@@ -360,11 +360,10 @@ def _fleet_figures(index: GroupIndex) -> Markup:
 
 def _longest_downtime(index: GroupIndex) -> Figure:
     """Return the figure of the group with the longest downtime."""
-    if not index.downtime_s.any():
+    if not index.figures.downtime_s.any():
         return downtime_figure(0.0, 0.0)
-    i = int(index.downtime_s.argmax())
-    bounds = float(index.downtime_lower_s[i]), float(index.downtime_s[i])
-    return downtime_figure(*bounds, index.names[i])
+    i = int(index.figures.downtime_s.argmax())
+    return downtime_figure(*index.figures.downtimes_s(i), index.names[i])
 
 
 def _form(index: GroupIndex, view: IndexView) -> Markup:
@@ -410,7 +409,7 @@ def _rows(
     shown, page, n_pages = cut(rows, view.page)
     view = replace(view, page=page)
     head = tag("tr", *(_head(view, column) for column in SORTS))
-    most = int(index.lag.max(initial=0))
+    most = int(index.figures.lag.max(initial=0))
     body = join(_row(index, verdicts, since_s, int(i), view=view, most_lag=most) for i in shown)
     shown_narrow = narrow_classes([[*SORTS].index(name) for name in _NARROW])
     classes = " ".join(["full", *shown_narrow])
@@ -487,14 +486,14 @@ def _row(
     most_lag: int,
 ) -> Markup:
     name = index.names[i]
-    lag = int(index.lag[i])
+    lag = int(index.figures.lag[i])
     lag_s = float(index.lag_s[i])
     history = (
-        join([number(int(index.n_rebalances[i])), _bars(index, i)]),
-        downtime(float(index.downtime_lower_s[i]), float(index.downtime_s[i])),
+        join([number(int(index.figures.n_rebalances[i])), _bars(index, i)]),
+        downtime(*index.figures.downtimes_s(i)),
     )
     cells = (
-        number(int(index.n_members[i])) if index.has_history else NONE,
+        number(int(index.figures.n_members[i])) if index.has_history else NONE,
         join([number(lag), _lag_scale(lag, most_lag), _lag_line(index, i)]) if lag >= 0 else NONE,
         NONE if math.isnan(lag_s) else span(lag_s),
         *(history if index.has_history else (NONE,) * len(history)),
@@ -502,7 +501,7 @@ def _row(
     return tag(
         "tr",
         tag("td", tag("a", name_of(name), href=group_address(name, view))),
-        tag("td", *_state(index.state[i], since_s.get(name)), class_="t"),
+        tag("td", *_state(index.figures.state[i], since_s.get(name)), class_="t"),
         *(tag("td", text, class_="n") for text in cells),
         tag("td", _lozenges(verdicts, name, since_s.get(name)), class_="t"),
     )
@@ -518,7 +517,9 @@ def _state(state: str, since_s: float | None) -> list[object]:
 def _bars(index: GroupIndex, i: int) -> Markup:
     if not index.recent[i].any():
         return Markup("")
-    return spark(index.recent[i], f"{number(int(index.n_rebalances[i]))} rebalances over the time")
+    return spark(
+        index.recent[i], f"{number(int(index.figures.n_rebalances[i]))} rebalances over the time"
+    )
 
 
 def _lag_scale(lag: int, most: int) -> Markup:

@@ -23,6 +23,7 @@ from holdfast.cluster.snapshot import GONE, SeenGroup
 from holdfast.fleet.analysis.findings.examination import FoundCode, GroupVerdict
 from holdfast.fleet.analysis.findings.rules_now import CODE, severity_now
 from holdfast.fleet.analysis.group.live import NOT_QUERIED, LiveGroups
+from holdfast.fleet.analysis.group.overview import joined, no_figures
 from holdfast.fleet.report.serving.group_index import NO_LAG, GroupIndex, Verdicts
 
 NOW_S: Final = 5.0
@@ -132,12 +133,13 @@ def index_now(index: GroupIndex, live: LiveGroups) -> GroupIndex:
     if live.seen is None:
         return index
     index = _with_rows(index, [name for name in live.rebalancing if name not in index.row_of])
-    said = live.seen.groups
-    states = (
-        GONE if name in live.seen.gone else said[name].state if name in said else before
-        for name, before in zip(index.names, index.state, strict=True)
-    )
-    return replace(index, state=tuple(states))
+    said, state = live.seen.groups, index.figures.state.copy()
+    for row, name in enumerate(index.names):
+        if name in live.seen.gone:
+            state[row] = GONE
+        elif name in said:
+            state[row] = said[name].state
+    return replace(index, figures=replace(index.figures, state=state))
 
 
 def _with_rows(index: GroupIndex, names: list[str]) -> GroupIndex:
@@ -151,19 +153,17 @@ def _with_rows(index: GroupIndex, names: list[str]) -> GroupIndex:
         for name, empty in _EMPTY.items()
         for column in (getattr(index, name),)
     }
-    texts: dict[str, Any] = {
-        name: tuple(np.asarray([*getattr(index, name), *["" for _ in names]], object)[order])
-        for name in ("state", "cause")
-    }
-    return replace(index, names=tuple(every[i] for i in order), **texts, **changed)
+    causes = [*index.cause, *("" for _ in names)]
+    return replace(
+        index,
+        names=tuple(every[i] for i in order),
+        figures=joined([index.figures, no_figures(names)]).at(order),
+        cause=tuple(causes[i] for i in order),
+        **changed,
+    )
 
 
-_EMPTY = {
-    **dict.fromkeys(("n_members", "n_rebalances", "n_owned", "settled_ms", "recent"), 0),
-    **dict.fromkeys(("downtime_lower_s", "downtime_s", "cause_share"), 0.0),
-    **dict.fromkeys(("lag", "lags"), NO_LAG),
-    "lag_s": np.nan,
-}
+_EMPTY = {"recent": 0, "cause_share": 0.0, "lags": NO_LAG, "lag_s": np.nan}
 """Numeric columns of an index, and their values for a group of which nothing is known."""
 
 
@@ -173,10 +173,10 @@ def verdicts_now(verdicts: Verdicts, index: GroupIndex, live: LiveGroups) -> Ver
     for name in live.rebalancing:
         group, row = live.of(name), index.row_of.get(name)
         if group is not None and row is not None:
-            settled_ms = int(index.settled_ms[row]) or None
+            settled_ms = int(index.figures.settled_ms[row]) or None
             now = FoundCode(code=CODE, severity=severity_now(group, settled_ms))
             codes = verdicts[name].codes if name in verdicts else ()
-            changed[name] = _verdict(float(index.downtime_s[row]), [now, *codes])
+            changed[name] = _verdict(float(index.figures.downtime_s[row]), [now, *codes])
     return {**verdicts, **changed} if changed else verdicts
 
 
@@ -198,5 +198,5 @@ def rebalancing_s(index: GroupIndex, live: LiveGroups) -> Mapping[str, float]:
     for name in live.rebalancing:
         group, row = live.of(name), index.row_of.get(name)
         if group is not None and row is not None:
-            found[name] = group.known_s(int(index.settled_ms[row]) or None)
+            found[name] = group.known_s(int(index.figures.settled_ms[row]) or None)
     return found

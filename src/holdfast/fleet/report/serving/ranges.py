@@ -65,7 +65,8 @@ class ServedTables:
         cls, tables: Tables, number: int, read_ms: int, since: Since | None = None
     ) -> ServedTables:
         """Make served tables, with the figures of all groups."""
-        last_ms = window_end_ms(tables)
+        notes = tables.newest_notes()
+        last_ms = window_end_ms(tables, notes)
         since_ms = None if since is None or last_ms is None else since(last_ms)
         return cls(
             tables=tables,
@@ -74,8 +75,8 @@ class ServedTables:
             index=read_index(tables, TimeRange(from_ms=since_ms)),
             number=number,
             read_ms=read_ms,
-            age=read_age(tables, read_ms),
-            polled=polls_text(tables.newest_notes()),
+            age=read_age(notes, read_ms),
+            polled=polls_text(notes),
         )
 
     def doctor(

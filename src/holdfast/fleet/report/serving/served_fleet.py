@@ -391,7 +391,7 @@ def _stored_verdicts(some: SomeGroups, index: GroupIndex) -> Iterator[tuple[str,
     findings = stored_findings(some, NOT_KNOWN)
     codes, ranks = findings.found_codes(some.groups), findings.ranks(some.groups).tolist()
     for name, rank, found in zip(some.groups, ranks, codes, strict=True):
-        downtime_s = float(index.downtime_s[index.row_of[name]])
+        downtime_s = float(index.figures.downtime_s[index.row_of[name]])
         yield name, of_records(GroupVerdict(rank=rank, downtime_s=downtime_s, codes=found))
 
 

@@ -146,6 +146,11 @@ def moment_text(us: int) -> str:
     return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=held)).isoformat()
 
 
+def held_ms(ms: int) -> int:
+    """Return a moment in UTC milliseconds, or the nearest one that a column of times accepts."""
+    return min(max(ms, FIRST_US // 1000), LAST_US // 1000)
+
+
 def _faults(column: Column, values: Any, least: int) -> Iterator[str]:
     if values.null_count and not column.nullable:
         yield f"has no value in {values.null_count} rows"

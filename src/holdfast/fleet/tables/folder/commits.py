@@ -22,9 +22,7 @@ from typing import Any, Final
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.contents import batch_folder, check_folder, checked_files, sweep
 from holdfast.fleet.tables.folder.delta_log import (
-    BOUNDED,
     CHECKPOINT_EVERY,
     KEPT_HOURS,
     DataFile,
@@ -35,6 +33,13 @@ from holdfast.fleet.tables.folder.delta_log import (
     entry_name,
     read_on,
     write_checkpoint,
+)
+from holdfast.fleet.tables.folder.files import (
+    BOUNDED,
+    batch_folder,
+    check_folder,
+    checked_files,
+    sweep,
 )
 from holdfast.fleet.tables.folder.manifest import (
     COMMITS,

@@ -2,7 +2,7 @@
 
 **Rules.** A version is decided when its entry ``_delta_log/<version>.json`` is created, which one
 process can do. An entry names files of its own table only, by the names that
-:func:`~holdfast.fleet.tables.folder.contents.file_name` gives. Entry and checkpoint are flushed to
+:func:`~holdfast.fleet.tables.folder.files.file_name` gives. Entry and checkpoint are flushed to
 the disk before anything names them. This module needs of the log only the newest checkpoint and
 the entries after it.
 
@@ -32,7 +32,14 @@ from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.definition import DType, Table
 from holdfast.fleet.tables.columns.schemas import WORDS, to_us
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.contents import fields_of, is_file_name, parsed, text_of, whole
+from holdfast.fleet.tables.folder.files import (
+    BOUNDED,
+    fields_of,
+    is_file_name,
+    parsed,
+    text_of,
+    whole,
+)
 from holdfast.fleet.tables.storage.file_system import FileSystem
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 
@@ -49,8 +56,6 @@ KEPT_HOURS: Final = 1
 """Hours for which a removed file stays for readers of an older version."""
 
 ENGINE: Final = "holdfast"
-BOUNDED: Final = ("group", "generation", "timestamp", "resolution_seconds")
-"""Columns whose bounds an entry records."""
 
 _VERSIONS: Final = {"minReaderVersion": READER_VERSION, "minWriterVersion": WRITER_VERSION}
 

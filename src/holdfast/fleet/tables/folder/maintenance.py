@@ -41,11 +41,10 @@ from holdfast.fleet.tables.columns.definition import Table
 from holdfast.fleet.tables.columns.schemas import to_us
 from holdfast.fleet.tables.columns.stored import TABLES
 from holdfast.fleet.tables.folder.commits import Folder
-from holdfast.fleet.tables.folder.contents import checked_files, run_of
 from holdfast.fleet.tables.folder.delta_log import DataFile
+from holdfast.fleet.tables.folder.files import checked_files, run_of, write_merged
 from holdfast.fleet.tables.folder.manifest import Batch, Files, Manifest
 from holdfast.fleet.tables.folder.snapshot import FolderSnapshot, conform
-from holdfast.fleet.tables.folder.writing import write_merged
 from holdfast.fleet.tables.storage.parquet import BoundedParquet
 from holdfast.fleet.tables.storage.paths import StoragePath
 

@@ -37,7 +37,8 @@ from typing import Any, Final
 
 from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.contents import (
+from holdfast.fleet.tables.folder.delta_log import log_folder
+from holdfast.fleet.tables.folder.files import (
     fields_of,
     is_file_name,
     parsed,
@@ -46,7 +47,6 @@ from holdfast.fleet.tables.folder.contents import (
     truth,
     whole,
 )
-from holdfast.fleet.tables.folder.delta_log import log_folder
 from holdfast.fleet.tables.storage.file_system import FileSystem, is_draft
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of
 

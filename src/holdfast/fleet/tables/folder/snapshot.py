@@ -24,7 +24,6 @@ from holdfast.errors import SourceError
 from holdfast.fleet.tables.columns.definition import DType, Table
 from holdfast.fleet.tables.columns.schemas import ARROW, arrow_schema, refuse_values, to_us
 from holdfast.fleet.tables.columns.stored import TABLES
-from holdfast.fleet.tables.folder.contents import checked_files
 from holdfast.fleet.tables.folder.delta_log import (
     DataFile,
     TableSnapshot,
@@ -32,6 +31,7 @@ from holdfast.fleet.tables.folder.delta_log import (
     read_checkpoint,
     read_on,
 )
+from holdfast.fleet.tables.folder.files import checked_files
 from holdfast.fleet.tables.folder.manifest import Manifest, nothing_committed
 from holdfast.fleet.tables.storage.parquet import BoundedParquet, row_groups_of
 from holdfast.fleet.tables.storage.paths import StoragePath, file_system_of

@@ -86,7 +86,7 @@ def read_described(path: object, lines: Iterable[str]) -> DescribedGroups:
             continue
         elif _REMARK.match(text):
             found.remarks.append(text)
-        elif columns and not _is_remark_of_log(text):
+        elif columns and (text.startswith(" ") or not is_noise(text)):
             _take(found, dict(_cells(text, columns)), path, number)
         elif not is_noise(text):
             raise wrong_line(path, number, f"{text!r:.60} is not a row: its heading is missing")
@@ -101,10 +101,6 @@ def read_described(path: object, lines: Iterable[str]) -> DescribedGroups:
 def is_remark(line: str) -> bool:
     """Return whether a line is a remark of the tool about a group, outside of its tables."""
     return _REMARK.match(line) is not None
-
-
-def _is_remark_of_log(text: str) -> bool:
-    return is_noise(text) and not text.startswith(" ")
 
 
 def _columns(heading: str) -> list[tuple[str, int]]:

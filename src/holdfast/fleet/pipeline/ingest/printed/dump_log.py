@@ -171,12 +171,10 @@ class _PrintedLog:
             transactional=batch["transactional"] == "true",
             control=batch["control"] == "true",
         )
-        self._reach(int(batch["base"]), int(batch["last"]))
-
-    def _reach(self, first: int, last: int) -> None:
         assert self._partition is not None
-        begin, end = self.ends.get(self._partition, (first, last + 1))
-        self.ends[self._partition] = min(begin, first), max(end, last + 1)
+        first, behind = int(batch["base"]), int(batch["last"]) + 1
+        begin, end = self.ends.get(self._partition, (first, behind))
+        self.ends[self._partition] = min(begin, first), max(end, behind)
 
     def _end_batch(self, line: int | None) -> None:
         batch, self._batch = self._batch, None

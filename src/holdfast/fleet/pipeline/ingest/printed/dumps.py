@@ -33,6 +33,7 @@ from holdfast.core.wire.many.ragged import padded
 from holdfast.core.wire.many.record_batches import LogRecords
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import SourceError, WireError
+from holdfast.fleet.columnar import new_runs
 from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.described_records import (
     KeyValue,
@@ -174,15 +175,11 @@ def _counted(rows: pa.Table) -> tuple[pa.Table, OpenTransactions]:
     transactions, found = OpenTransactions(), [RECORDS.empty_table()]
     for partition in sorted(rows["partition"].unique().to_pylist()):
         own = rows.filter(pc.equal(rows["partition"], partition)).sort_by("offset")
-        own = own.filter(_first_of_each(own["offset"]))  # a segment may have been printed twice
+        # A segment may have been printed twice.
+        own = own.filter(pa.array(new_runs(own["offset"].to_numpy())))
         found += transactions.take(partition, _log_records(own.combine_chunks()))
     counted = pa.concat_tables(found)
     return counted.sort_by([("partition", "ascending"), ("offset", "ascending")]), transactions
-
-
-def _first_of_each(offsets: pa.ChunkedArray) -> pa.Array:
-    values = offsets.to_numpy()
-    return pa.array(np.append(True, values[1:] != values[:-1])[: len(values)])
 
 
 def _log_records(rows: pa.Table) -> LogRecords:
