@@ -295,6 +295,18 @@ def balance(graph: Graph) -> Levels:
     return Levels(sent=search.sent, source=search.source_level, hub=search.hub_level)
 
 
+def pass_on(
+    chain: list[tuple[int, int, int]], units: int, sent: Units | dict[int, dict[int, int]]
+) -> None:
+    """Move units along a chain of sources, each with the hub that gives and the one that takes."""
+    for source, giver, taker in chain:
+        row = sent[source]
+        row[taker] = row.get(taker, 0) + units
+        row[giver] -= units
+        if not row[giver]:
+            del row[giver]
+
+
 class Filling:
     """Hubs that are filled, each source on its lowest ones.
 
@@ -417,12 +429,7 @@ class _LevelSearch:
         return -1
 
     def _shift(
-        self,
-        seed: int,
-        giver: int,
-        low: int,
-        took_from: dict[int, int],
-        leads_to: dict[int, int],
+        self, seed: int, giver: int, low: int, took_from: dict[int, int], leads_to: dict[int, int]
     ) -> None:
         """Move as many units as the chain carries from ``giver`` to ``seed``."""
         chain = []
@@ -437,11 +444,6 @@ class _LevelSearch:
             level * self.size[seed] - self.load[seed],
             *(self.sent[source][hub] for source, hub, _ in chain),
         )
-        for source, hub, taker in chain:
-            row = self.sent[source]
-            row[taker] = row.get(taker, 0) + units
-            row[hub] -= units
-            if not row[hub]:
-                del row[hub]
+        pass_on(chain, units, self.sent)
         self.load[giver] -= units
         self.load[seed] += units

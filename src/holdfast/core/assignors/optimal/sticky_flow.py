@@ -26,6 +26,7 @@ from holdfast.core.assignors.optimal.flow_graph import (
     LazyRows,
     balance,
     free_units,
+    pass_on,
 )
 from holdfast.core.assignors.optimal.flow_moves import cheapest
 from holdfast.core.assignors.optimal.sticky_equal import Part, Prices, balance_equal, fill_slots
@@ -250,12 +251,7 @@ def _feed_all(graph: Graph, load: list[int], sent: Sent) -> bool:
             chain = _chain(hub, load, sources_of, sent)
             if not chain:
                 return False
-            for source, giver, taker in chain:
-                row = sent[source]
-                row[taker] = row.get(taker, 0) + 1
-                row[giver] -= 1
-                if not row[giver]:
-                    del row[giver]
+            pass_on(chain, 1, sent)
             load[chain[0][1]] -= 1
             load[hub] += 1
     return True
