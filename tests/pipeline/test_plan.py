@@ -285,13 +285,15 @@ def test_a_group_that_is_too_large_is_a_row_and_stops_no_other(tmp_path):
 def test_a_group_that_memory_does_not_hold_is_a_row(tmp_path, monkeypatch):
     made = tables(tmp_path, [generation("g", 7, CROOKED), generation("h", 7, CROOKED)])
 
-    def full(group, name, group_id):
-        if group_id == "g":
+    planned = []
+
+    def full(group, name):
+        planned.append(group)
+        if len(planned) == 1:
             raise MemoryError("Unable to allocate 16.0 GiB")
         return assign(group, name)
 
     monkeypatch.setattr(plans, "assign", full)
-    monkeypatch.setattr(plans, "_options_of", lambda fleet, at, *_: {"group_id": "gh"[at]})
     rows = plan(None, made, TOPICS, "fair").to_pylist()
     assert rows[0]["refused"].startswith("too large for the memory of this machine: Unable to")
     assert rows[1]["refused"] is None

@@ -311,11 +311,12 @@ def plan_rows(rows: pa.Table, assignor: Named, options: Mapping[str, Any]) -> pa
     target = np.full(len(fleet.owner), NO_OWNER, np.int32)
     optimal = np.zeros(rows.num_rows, np.bool_)
     refused: list[str | None] = fleet.rows["refused"].to_pylist()
+    takes_name = "group_id" in find(assignor).options
     for group in np.flatnonzero(fleet.rows["refused"].is_null().to_numpy()).tolist():
         tps = slice(fleet.tp_start[group], fleet.tp_start[group + 1])
         try:
-            own = _options_of(fleet, group, options, assignor)
-            result = assign(group_of(fleet, group), assignor, **own)
+            name = {"group_id": fleet.rows["group"][group].as_py()} if takes_name else {}
+            result = assign(group_of(fleet, group), assignor, **{**name, **options})
         except ModelError as error:
             refused[group] = str(error)
             continue
@@ -326,15 +327,6 @@ def plan_rows(rows: pa.Table, assignor: Named, options: Mapping[str, Any]) -> pa
         optimal[group] = result.optimal
     stops_all = not find(assignor).cooperative
     return _numbers(fleet, target, optimal, refused, stops_all=stops_all)
-
-
-def _options_of(
-    fleet: Fleet, group: int, options: Mapping[str, Any], assignor: Named
-) -> dict[str, Any]:
-    """Return options for one group; the option ``group_id`` of an assignor is the group's name."""
-    if "group_id" in find(assignor).options:
-        return {"group_id": fleet.rows["group"][group].as_py(), **options}
-    return dict(options)
 
 
 def group_of(fleet: Fleet, at: int) -> Group:

@@ -25,6 +25,7 @@ from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.dump import write_dump
 from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
 from holdfast.fleet.pipeline.ingest.source import Dump
+from holdfast.fleet.pipeline.ingest.split import share_positions
 from holdfast.fleet.pipeline.steps import Session
 from holdfast.fleet.tables.columns.schemas import moment_text, to_us
 from holdfast.fleet.tables.folder.files import check_folder
@@ -147,8 +148,14 @@ def _refuse_stream(root: StoragePath, *, overwrite: bool) -> None:
 
 def ends_of(dump: Dump, selection: Selection, reset: str) -> Ends:
     """Return the offsets of a dump's partitions, and positions of its share groups."""
-    said = dump.offsets(), dump.share_state()
-    return Ends.of(*said, topic_names(dump), selection, taken_at_us=taken_at_us(dump), reset=reset)
+    share, n_bad = share_positions(dump.share_state(), topic_names(dump), selection)
+    return Ends(
+        offsets=dump.offsets(),
+        taken_at_us=taken_at_us(dump),
+        reset=reset,
+        share=share,
+        n_bad_share=n_bad,
+    )
 
 
 def _remove_dumps(root: StoragePath, own: StoragePath) -> None:

@@ -75,7 +75,7 @@ from holdfast.fleet.pipeline.ingest.offsets_topic import (
     spans,
 )
 from holdfast.fleet.pipeline.ingest.polled_feed import Feed, PolledFeed
-from holdfast.fleet.pipeline.ingest.split import LATEST
+from holdfast.fleet.pipeline.ingest.split import LATEST, share_positions
 from holdfast.fleet.pipeline.ingest.transactions import WAITING, described
 from holdfast.fleet.pipeline.steps import InMemoryRows, Session
 from holdfast.fleet.tables.columns.schemas import arrow_schema, moment_text, to_us
@@ -281,13 +281,14 @@ class Stream:
         return {UNPOLLED: known[-MOST_UNPOLLED:]}
 
     def _ends(self, cluster: ClusterSnapshot) -> Ends:
-        return Ends.of(
-            part_of("offsets", cluster.offsets),
-            part_of(SHARE_STATE, cluster.share_state),
-            _names(cluster),
-            self.selection,
+        records = part_of(SHARE_STATE, cluster.share_state)
+        share, n_bad = share_positions(records, _names(cluster), self.selection)
+        return Ends(
+            offsets=part_of("offsets", cluster.offsets),
             taken_at_us=_taken_at_us(cluster),
             reset=self.auto_offset_reset,
+            share=share,
+            n_bad_share=n_bad,
             earlier=EarlierLag.of(self.tables),
         )
 
@@ -323,27 +324,12 @@ def _of_another_run(root: StoragePath) -> SourceError:
     )
 
 
-def watch(
-    feed: Feed,
-    out_dir: StoragePath | str,
-    *,
-    selection: Selection | None = None,
-    auto_offset_reset: str = "latest",
-    broker_logs: Sequence[Path] = (),
-    retention_days: float | None = RETENTION_DAYS,
-    every_seconds: float | None = None,
-    started_with: Sequence[str] = (),
-    max_records: int | None = None,
-    since: Since | None = None,
-    before_batch: Callable[[int, int], None] | None = None,
-    after_batch: Callable[[Tables, int], None] | None = None,
-    after_look: Callable[[Tables, SourceError | None], None] | None = None,
-) -> Tables:
+def watch(feed: Feed, out_dir: StoragePath | str, **options: Any) -> Tables:
     """Follow the offsets topic of a live cluster into a folder of tables.
 
-    Options are those of :class:`Stream`. Without ``every_seconds`` it reads the present records
-    and ends. A session of the feed is called where this process does not read all new records, or
-    run all steps.
+    Options are those of :class:`Stream`; rows are dropped after RETENTION_DAYS by default. Without
+    ``every_seconds`` it reads the present records and ends. A session of the feed is called where
+    this process does not read all new records, or run all steps.
 
     Raises
     ------
@@ -353,22 +339,14 @@ def watch(
     """
     tables, cluster = Tables(storage_path(out_dir).absolute()), feed.cluster
     check_watched(tables)
+    chosen = {"selection": Selection(), "retention_days": RETENTION_DAYS, **options}
+    chosen["broker_logs"] = [log.absolute() for log in options.get("broker_logs", ())]
     into = Stream(
         tables=tables,
         snapshot=feed.snapshot if isinstance(feed, PolledFeed) else cluster.snapshot,
-        selection=selection or Selection(),
-        auto_offset_reset=auto_offset_reset,
-        broker_logs=[log.absolute() for log in broker_logs],
-        retention_days=retention_days,
-        every_seconds=every_seconds,
         unread=cluster.first_unread,
-        started_with=started_with,
-        max_records=max_records,
-        since=since,
-        before_batch=before_batch,
-        after_batch=after_batch,
-        after_look=after_look,
         poll_notes=(lambda: feed.notes) if isinstance(feed, PolledFeed) else None,
+        **chosen,
     )
     follow(feed, into)
     return tables

@@ -61,9 +61,8 @@ from holdfast.fleet.columnar import (
     replaced,
     take,
 )
-from holdfast.fleet.pipeline.ingest.decode import Selection
 from holdfast.fleet.pipeline.ingest.generations import Generations, marked
-from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced, share_positions
+from holdfast.fleet.pipeline.ingest.split import LATEST, POSITION, reduced
 from holdfast.fleet.tables.columns.schemas import (
     TIMESTAMP,
     arrow_schema,
@@ -102,29 +101,6 @@ class Ends:
     share: pa.Table = field(default_factory=POSITION.empty_table)
     n_bad_share: int = 0
     earlier: EarlierLag | None = None
-
-    @classmethod
-    def of(
-        cls,
-        offsets: pa.Table,
-        share_state: pa.Table,
-        names: Mapping[str, str],
-        selection: Selection,
-        *,
-        taken_at_us: int,
-        reset: str,
-        earlier: EarlierLag | None = None,
-    ) -> Ends:
-        """Make the ends of ``offsets``, and positions of share groups of their topic's records."""
-        share, n_bad = share_positions(share_state, names, selection)
-        return cls(
-            offsets=offsets,
-            taken_at_us=taken_at_us,
-            reset=reset,
-            share=share,
-            n_bad_share=n_bad,
-            earlier=earlier,
-        )
 
 
 def lag_of_groups(

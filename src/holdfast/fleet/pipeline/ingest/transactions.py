@@ -51,11 +51,6 @@ class OpenTransactions:
         for partition, producer_id, rows in _by_transaction(waiting):
             self._waiting.setdefault(partition, {})[producer_id] = [rows]
 
-    @property
-    def partitions(self) -> frozenset[int]:
-        """Partitions with waiting records."""
-        return frozenset(self._waiting)
-
     def take(self, partition: int, records: LogRecords) -> Iterator[pa.Table]:
         """Add the next records of a partition; yield tables of RECORDS of those that count."""
         data = records.marker == DATA

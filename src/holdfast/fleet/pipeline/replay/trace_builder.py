@@ -21,8 +21,7 @@ stop (it left by request)   the same; a static member that comes back, which mak
 crash (it became silent)    a session before the record, and not before its last evidence. A member
                             crashed if a broker's log says that its session ended, or if no log has
                             its departure and its last commit is ``GOODBYE`` of a session before
-                            the
-                            record
+                            the record
 start of a member that      in an eager group the last evidence of the others: they stopped when
 crashed in the same record  it joined, and waited for the dead one. Else after the usual absence of
                             the group's members, or :data:`RESTART_MS`
