@@ -26,7 +26,7 @@ from tests.token_server import SECRET, TokenServer, token_server
 
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.connections import Connections
-from holdfast.cluster.token_sources import oidc_tokens
+from holdfast.cluster.tokens import oidc_tokens
 from holdfast.errors import HoldfastError
 from holdfast.members.config.settings import Settings
 

@@ -27,7 +27,7 @@ from tests.live.run_broker import ShortLived
 from tests.live.small_group import small_group
 from tests.local.programs import compiled
 
-from holdfast.cluster import token_sources
+from holdfast.cluster import tokens
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.errors import SourceError
 from holdfast.local.broker import BrokerSettings
@@ -82,7 +82,7 @@ def keys(monkeypatch):
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    token_sources._aws_tokens.cache_clear()  # a process keeps a token until shortly before its end
+    tokens._aws_tokens.cache_clear()  # a process keeps a token until shortly before its end
 
 
 @pytest.fixture

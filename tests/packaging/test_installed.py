@@ -77,7 +77,7 @@ SIMULATE = ("holdfast", "simulate", "--scenario", "rolling-bounce", "--policy", 
 SMALL = ("--members", "4", "--partitions", "16")
 
 SIGN = (
-    "from holdfast.cluster.token_sources import aws_tokens; "
+    "from holdfast.cluster.tokens import aws_tokens; "
     "print(aws_tokens('eu-west-1', dict())().principal)"
 )
 FACES: dict[str, tuple[tuple[tuple[str, ...], str], ...]] = {

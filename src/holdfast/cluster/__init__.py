@@ -11,7 +11,6 @@ keeps of a cluster.
 
 ``settings`` holds the settings of connections and reads files of them; ``client_configs`` converts
 them for each client library and keeps logins out of the libraries' logs. ``credentials`` reads
-logins and TLS in the spelling of any client: ``keystores`` reads those of Java, ``tokens`` keeps
-and renews tokens, and ``token_sources`` fetches them from a token endpoint, or signs them for
-Amazon MSK. ``kerberos`` logs in by Kerberos.
+logins and TLS in the spelling of any client: ``keystores`` reads those of Java, and ``tokens``
+fetches, keeps and renews tokens of an endpoint or of Amazon MSK. ``kerberos`` logs in by Kerberos.
 """

@@ -25,8 +25,7 @@ from holdfast.cluster.diagnosis import NoteStep, failing_step, why_no_answer
 from holdfast.cluster.first_unread import FirstUnread, TopicPartition, Wanted, first_unread
 from holdfast.cluster.settings import ConnectionSettings
 from holdfast.cluster.snapshot import ClusterSnapshot
-from holdfast.cluster.token_sources import AWS_MECHANISM, AWS_REGION, aws_region
-from holdfast.cluster.tokens import Tokens, token_of
+from holdfast.cluster.tokens import AWS_MECHANISM, AWS_REGION, Tokens, aws_region, token_of
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.core.wire.one.topic_ids import topic_id_text
 from holdfast.errors import (

@@ -15,15 +15,16 @@ References: Kafka security configuration; KIP-651 (PEM), KIP-768 (OIDC), KIP-113
 
 from __future__ import annotations
 
+import importlib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 from holdfast.cluster import kerberos
 from holdfast.cluster.settings import KEYS as SETTINGS
-from holdfast.cluster.token_sources import (
+from holdfast.cluster.tokens import (
     AWS_HANDLER,
     AWS_MECHANISM,
     AWS_OAUTH_HANDLER,
@@ -32,12 +33,12 @@ from holdfast.cluster.token_sources import (
     HANDLER,
     URL,
     TokenEndpoint,
+    Tokens,
     aws_region,
     aws_tokens,
     oidc_tokens,
     quoted,
 )
-from holdfast.cluster.tokens import Tokens, provider_named
 from holdfast.errors import ConfigError
 
 PROVIDER = "holdfast.oauth.token.provider"
@@ -414,3 +415,20 @@ def _blocks(pem: str, kind: str) -> list[str]:
     """Return the blocks of ``kind`` in a PEM text; a file may hold a key and a chain."""
     pattern = rf"-----BEGIN [A-Z ]*{kind}-----.*?-----END [A-Z ]*{kind}-----\n?"
     return re.findall(pattern, pem, re.S)
+
+
+def provider_named(text: str) -> Callable[[], Any]:
+    """Return the function of ``module:function``; a ConfigError if it is missing."""
+    key = "holdfast.oauth.token.provider"
+    module, colon, name = text.partition(":")
+    if not (module and colon and name):
+        raise ConfigError(f"{key}: expected module:function, found {text!r}")
+    try:
+        found: Any = importlib.import_module(module)
+        for part in name.split("."):
+            found = getattr(found, part)
+    except (ImportError, AttributeError) as error:
+        raise ConfigError(f"{key}: {text}: {error}") from error
+    if not callable(found):
+        raise ConfigError(f"{key}: {text} is not a function")
+    return found  # type: ignore[no-any-return]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Generator, Mapping
 from typing import Any
 
-from holdfast.cluster.token_sources import quoted
+from holdfast.cluster.tokens import quoted
 from holdfast.errors import ClientError, ConfigError
 
 MECHANISM = "GSSAPI"

@@ -19,6 +19,7 @@ from typing import Annotated, Any
 from click.exceptions import Exit
 
 from holdfast.cli.declared import Argument, Option
+from holdfast.cli.option_values import import_from_here
 from holdfast.cli.options import OutputFile, PrintFormat
 from holdfast.cli.output import Format, write_json, write_rows, write_text
 from holdfast.core.assignors.registry import ASSIGNORS, canonical
@@ -263,9 +264,7 @@ def _listed(words: list[str], flag: str) -> _Listed:
 
 def _own(name: str) -> ListedAssignor:
     """Import a user's assignor as its members import it, from the current folder first."""
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    import_from_here()
     from holdfast.members.config.own_assignors import make_assignor, resolve
 
     found = make_assignor(resolve(name), {})

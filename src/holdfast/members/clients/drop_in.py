@@ -32,7 +32,7 @@ from typing import Any
 from holdfast.cluster import credentials, kerberos
 from holdfast.cluster.client_configs import ssl_context
 from holdfast.cluster.settings import ConnectionSettings
-from holdfast.cluster.token_sources import AWS_MECHANISM
+from holdfast.cluster.tokens import AWS_MECHANISM
 from holdfast.errors import ConfigError, RemoteProtocolError, SourceError
 from holdfast.members.config.client_keys import RESETS
 from holdfast.members.config.settings import Settings

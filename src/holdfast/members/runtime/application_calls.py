@@ -35,6 +35,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from inspect import ismethod
 from threading import get_ident
 from types import FrameType
@@ -184,37 +185,28 @@ def _ignore(_: BaseException | None) -> None:
     """Ignore the result: no thread waits for it."""
 
 
+@dataclass(eq=False, slots=True)
 class ApplicationTask:
     """One task, and the function that takes its result: the error of a callback, or None.
 
     An interrupted ``work`` is called again.
     """
 
-    def __init__(
-        self,
-        work: Callable[..., BaseException | None],
-        answer: Callable[[BaseException | None], None] = _ignore,
-    ):
-        self._work = work
-        self.answer = answer
-        self.was_interrupted = False
-
-    def run(self, *arguments: object) -> BaseException | None:
-        """Do the task, answer, and return the error of a callback."""
-        error = self._work(*arguments)
-        self.answer(error)
-        return error
+    work: Callable[[], BaseException | None]
+    answer: Callable[[BaseException | None], None] = _ignore
+    was_interrupted: bool = False
 
 
 class ApplicationTasks(Mailbox[ApplicationTask]):
     """Tasks in the order of their arrival; one thread does them."""
 
-    def do_next(self, timeout: float, *arguments: object) -> BaseException | None:
+    def do_next(self, timeout: float) -> BaseException | None:
         """Do the first task, which may do later ones itself; return the error of a callback."""
         task = self.first(timeout)
         try:
             self.items.popleft()
-            return task.run(*arguments)
+            result = task.work()
+            task.answer(result)
         except BaseException as error:
             if task.was_interrupted:
                 task.answer(error)
@@ -222,13 +214,14 @@ class ApplicationTasks(Mailbox[ApplicationTask]):
                 task.was_interrupted = True
                 self.items.appendleft(task)
             raise
+        return result
 
-    def do_all(self, timeout: float, *arguments: object) -> tuple[int, BaseException | None]:
+    def do_all(self, timeout: float) -> tuple[int, BaseException | None]:
         """Do all queued tasks, the first within ``timeout``; return their number and last error."""
         n_done, last = 0, None
         while True:
             try:
-                last = self.do_next(0.0 if n_done else timeout, *arguments) or last
+                last = self.do_next(0.0 if n_done else timeout) or last
             except queue.Empty:
                 return n_done, last
             n_done += 1

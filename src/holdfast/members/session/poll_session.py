@@ -117,9 +117,8 @@ class PollSession(GroupSession):
         self.tasks = ApplicationTasks()
         self.in_flight = in_flight
         self._pending_revocation: set[Resource] = set()  # by a task that was done
-        self.unprocessed: Offsets = (
-            NO_OFFSETS  # in flight in an application that does not come back
-        )
+        # In flight in an application that does not come back.
+        self.unprocessed: Offsets = NO_OFFSETS
         self._position_reader = ThreadPoolExecutor(1, thread_name_prefix="holdfast-positions")
 
     # The application's thread

@@ -96,12 +96,10 @@ class SubscriptionState:
         self._lock = threading.Lock()
         self._terms: dict[Resource, _PartitionTerm] = {}
         self._losses: dict[Resource, _PartitionLoss] = {}
-        self._unsettled: set[Resource] = (
-            set()
-        )  # losses that a callback or an error has still to report
-        self._unrecorded: dict[
-            Resource, set[int | None]
-        ] = {}  # lost while no thread could read positions
+        # Losses that a callback or an error has still to report.
+        self._unsettled: set[Resource] = set()
+        # Partitions that were lost while no thread could read their positions.
+        self._unrecorded: dict[Resource, set[int | None]] = {}
 
     # Terms
 

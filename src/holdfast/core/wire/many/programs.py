@@ -12,6 +12,7 @@ References: KIP-482 (flexible versions, tagged fields), KIP-915 (unknown ones ar
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from typing import Any, Final
@@ -74,16 +75,11 @@ def program_of(struct: Layout, version: int) -> Program:
     for field in struct.plain:
         builder.add(field, version, struct.flexible)
     if struct.flexible:
-        known = tuple(
-            Tag(
-                number=field.tag,
-                name=field.name,
-                program=_value_program(field, version, struct.flexible),
-                default=field.default,
-            )
+        known = {
+            field.tag: (field, _value_program(field, version, struct.flexible))
             for field in struct.tagged
             if field.tag is not None
-        )
+        }
         builder.close(">u1", TagsSuffix(known=known))
     return builder.done()
 
@@ -184,20 +180,10 @@ def _array_suffix(field: Field, version: int, flexible: bool, name: str) -> Suff
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Tag:
-    """A tagged field that is known."""
-
-    number: int
-    name: str
-    program: Program
-    default: Default
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class TagsSuffix:
     """The tagged fields at the end of a struct."""
 
-    known: tuple[Tag, ...]
+    known: Mapping[int, tuple[Field, Program]]  # the tagged fields of the layout, by their tag
 
     def read(self, cursor: Cursor, prefix: NDArray[Any], columns: Columns | None) -> None:
         """Read the known tags into their columns and count the others, or skip all tags."""
@@ -210,12 +196,15 @@ class TagsSuffix:
             return
         parent, number, data = _read_tags(cursor, count)
         n_known = 0
-        for tag in self.known:
-            column, n_here = _tag_column(tag, cursor, parent, number, data)
-            columns[tag.name] = column
-            n_known += n_here
+        for tag, (field, program) in self.known.items():
+            here = np.flatnonzero(number == tag)
+            n_known += len(here)
+            found = (parent, data)
+            if len(here) < len(parent):
+                found = (parent[here], data.take(here))
+            columns[field.name] = _tag_column(field, program, cursor, *found)
         if n_known < len(parent):
-            known = np.isin(number, [tag.number for tag in self.known])
+            known = np.isin(number, list(self.known))
             cursor.count_unknown(parent[~known])
 
     def _read_alike(self, cursor: Cursor, count: I64, columns: Columns) -> bool:
@@ -228,20 +217,19 @@ class TagsSuffix:
             head = cursor.peek(_TAG_AND_SIZE)
         else:
             head = read_at(cursor.data, cursor.pos[parent], _TAG_AND_SIZE)
-        known = [tag for tag in self.known if tag.number == head["tag"][0]]
-        size = int(head["size"][0])
-        if size > 0x7F or not known or not _is_constant(head["tag"], head["size"]):
+        known, size = self.known.get(int(head["tag"][0])), int(head["size"][0])
+        if size > 0x7F or known is None or not _is_constant(head["tag"], head["size"]):
             return False
-        if everywhere and _fixed_size(known[0].program) == size:
+        if everywhere and _fixed_size(known[1]) == size:
             cursor.take(_TAG_AND_SIZE)
-            column = read(known[0].program, cursor)[""]
+            column = read(known[1], cursor)[""]
         else:
-            column = _read_one_size(known[0].program, size, cursor, parent)
-        for tag in self.known:
-            columns[tag.name] = (
-                _at_messages(column, parent, len(count), tag.default)
-                if tag is known[0]
-                else _absent_column(tag, cursor.data, len(count))
+            column = _read_one_size(known[1], size, cursor, parent)
+        for field, program in self.known.values():
+            columns[field.name] = (
+                _at_messages(column, parent, len(count), field.default)
+                if field is known[0]
+                else _absent_column(field, program, cursor.data, len(count))
             )
         return True
 
@@ -262,18 +250,14 @@ def _read_tags(cursor: Cursor, count: I64) -> tuple[I64, I64, Slices]:
 
 
 def _tag_column(
-    tag: Tag, cursor: Cursor, parent: I64, number: I64, data: Slices
-) -> tuple[Column, int]:
-    """Return the column of a known tag, and how many fields have it."""
-    here = number == tag.number
-    if not here.all():
-        entry = np.flatnonzero(here)
-        parent, data = parent[entry], data.take(entry)
+    field: Field, program: Program, cursor: Cursor, parent: I64, data: Slices
+) -> Column:
+    """Return the column of a known tag, from the messages and the bytes of those that have it."""
     child = Cursor(cursor.data, data.begin, data.begin + data.size)
-    column = read(tag.program, child)[""]
+    column = read(program, child)[""]
     child.bad |= child.unfinished()
     cursor.absorb(child, parent)
-    return _at_messages(column, parent, len(cursor.pos), tag.default), len(parent)
+    return _at_messages(column, parent, len(cursor.pos), field.default)
 
 
 def _at_messages(column: Column, parent: I64, n_rows: int, default: Default) -> Column:
@@ -285,9 +269,9 @@ def _at_messages(column: Column, parent: I64, n_rows: int, default: Default) -> 
     return spread(column, index, default)
 
 
-def _absent_column(tag: Tag, data: U8, n_rows: int) -> Column:
+def _absent_column(field: Field, program: Program, data: U8, n_rows: int) -> Column:
     none = np.zeros(0, np.int64)
-    return _at_messages(read(tag.program, Cursor(data, none, none))[""], none, n_rows, tag.default)
+    return _at_messages(read(program, Cursor(data, none, none))[""], none, n_rows, field.default)
 
 
 def _read_one_size(program: Program, size: int, cursor: Cursor, parent: I64) -> Column:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from operator import itemgetter
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,7 @@ from holdfast.fleet.analysis.times import NOT_UPDATED, Age, polls_text, window_e
 from holdfast.fleet.tables.columns.schemas import held_ms
 from holdfast.fleet.tables.reading import SomeGroups, Tables
 
+T = TypeVar("T")
 SCHEMA_VERSION = 1
 MOST_LISTED: Final = 500
 """Groups that a report lists, each with its figures and the codes of its findings."""
@@ -208,20 +209,21 @@ class Doctor:
 
     def examinations(self) -> Iterator[Examination]:
         """Yield one group after the other in their order: its history, with findings."""
-        progress = iter(self.track(self.names))
-        for some in self.tables.parts(self.names):
-            yield from self._examined(some, progress)
-        next(progress, None)  # its bar ends
+        return self._each(self._examined)
 
     def ranked(self) -> Iterator[Ranked]:
         """Yield one group after the other in their order, each with its sort key.
 
         If every finding is stored, a verdict is made when the caller calls its function.
         """
+        return self._each(self._ranked)
+
+    def _each(self, of: Callable[[SomeGroups, Iterator[str]], Iterator[T]]) -> Iterator[T]:
+        """Yield what a function makes of groups that are read together, with their progress."""
         progress = iter(self.track(self.names))
         for some in self.tables.parts(self.names):
-            yield from self._ranked(some, progress)
-        next(progress, None)
+            yield from of(some, progress)
+        next(progress, None)  # its bar ends
 
     def fleet(self) -> ExaminedFleet:
         """Examine all groups for a report; without ``groups`` the worst come first."""

@@ -264,9 +264,8 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         self.fetcher: Any = None  # set before the group is joined
         self.is_subscribed_again = False  # to the same topics
         self._pending_revocation: set[TopicPartition] = set()
-        self._unannounced: set[TopicPartition] = (
-            set()
-        )  # the callback of their assignment has not ended
+        # Partitions whose callback of the assignment has not ended.
+        self._unannounced: set[TopicPartition] = set()
         self._paused_by_user: set[TopicPartition] = set()
 
     # The consumer keeps the listener alive. Tasks of the loop refer to this object, and a listener

@@ -32,7 +32,7 @@ from confluent_kafka import OFFSET_BEGINNING, OFFSET_END
 from holdfast.cluster import credentials, kerberos
 from holdfast.cluster.client_configs import oauth_callback
 from holdfast.cluster.diagnosis import known_requests
-from holdfast.cluster.token_sources import AWS_MECHANISM, AWS_REGION
+from holdfast.cluster.tokens import AWS_MECHANISM, AWS_REGION
 from holdfast.errors import ConfigError
 from holdfast.members.clients.drop_in import NOT_OURS, ClassReplacement, servers
 from holdfast.members.config.settings import KEYS, Settings

@@ -99,9 +99,8 @@ class MemberConsumerCoordinator:
         self._in_flight = in_flight
         self._calls = calls
         self.session: PollSession | None = None
-        self.returns: bool | None = (
-            None  # whether the member comes back, by the argument of close()
-        )
+        # Whether the member comes back, by the argument of close().
+        self.returns: bool | None = None
         self.waiting: Collection[Any] = ()  # tasks for the application's next call
         self.adapter: SubscriptionAdapter | None = None
         self._topics: tuple[str, ...] | None = None  # the member's subscription

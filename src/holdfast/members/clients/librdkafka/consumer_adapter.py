@@ -120,10 +120,9 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         reset = _RESETS.get(settings["auto.offset.reset"])
         super().__init__(self.client, config, reset=reset)
         self._listeners = listeners
-        self._reached: dict[
-            Resource, int
-        ] = {}  # after what was delivered; before that, the start offset
-        self._sought: dict[Resource, int] = {}  # before the partition has started
+        # The offset after what was delivered; before that, the start offset.
+        self._positions: dict[Resource, int] = {}
+        self._pending_seeks: dict[Resource, int] = {}  # before the partition has started
         self._retained = RetainedFetches()
         self._lost: set[Resource] = set()  # lost, but not dropped yet
         self._failed: set[Resource] = set()  # not fetched by librdkafka until a seek
@@ -140,7 +139,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         """Return the next records, at most ``limit``; an empty list after ``wait_s`` seconds."""
         if self._retained.records and (retained := self._retained.take(limit, self.paused)):
             for message in retained:  # in order: the last one of each partition counts
-                self._reached[message.topic(), message.partition()] = message.offset() + 1
+                self._positions[message.topic(), message.partition()] = message.offset() + 1
             return retained
         try:
             messages = self._consume(limit, wait_s)
@@ -182,10 +181,10 @@ class ConsumerAdapter(LibrdkafkaAdapter):
             messages = self._retained.sort_out(messages, self._lost)
         retained = self._retained.partitions | self._retained.records.keys()
         elsewhere = self._lost | self._failed | retained
-        here = [TopicPartition(*tp) for tp in self._reached.keys() - elsewhere]
+        here = [TopicPartition(*tp) for tp in self._positions.keys() - elsewhere]
         for position in _Original.position(self.client, here):
             if position.offset >= 0:
-                self._reached[position.topic, position.partition] = position.offset
+                self._positions[position.topic, position.partition] = position.offset
         return messages
 
     def _record_failed(self, messages: Collection[Any]) -> None:
@@ -206,7 +205,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
 
     def _application_positions(self) -> dict[Resource, int]:
         """Return the application's position in each partition that librdkafka fetches."""
-        return {tp: at for tp, at in self._reached.items() if tp not in self._failed}
+        return {tp: at for tp, at in self._positions.items() if tp not in self._failed}
 
     def _go_back(self) -> None:
         """Fetch again from the application's positions."""
@@ -216,7 +215,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         ]
         _Original.incremental_unassign(self.client, start_offsets)
         _Original.incremental_assign(self.client, start_offsets)
-        self._pause_in_client(self._reached)
+        self._pause_in_client(self._positions)
 
     def _pause_in_client(self, partitions: Collection[Resource]) -> None:
         paused = sorted(self.paused.intersection(partitions))
@@ -231,7 +230,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
     # See holdfast.members.session.poll_session.PollClientAdapter
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
-        reached = dict(self._reached)  # the member's threads read it as well
+        reached = dict(self._positions)  # the member's threads read it as well
         return {tp: OffsetToCommit(reached[tp]) for tp in partitions if tp in reached}
 
     def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
@@ -256,7 +255,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         self._retained.forget(partitions)
         self._failed.difference_update(partitions)
         for tp in partitions:
-            for of_partitions in (self._reached, self._sought, self._errors):
+            for of_partitions in (self._positions, self._pending_seeks, self._errors):
                 of_partitions.pop(tp, None)
 
     def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
@@ -311,37 +310,37 @@ class ConsumerAdapter(LibrdkafkaAdapter):
 
     def use_start_offsets(self, start_offsets: StartOffsets) -> StartOffsets:
         super().use_start_offsets(start_offsets)
-        lost = _without_start(start_offsets).keys() - self._sought.keys()
+        lost = _without_start(start_offsets).keys() - self._pending_seeks.keys()
         begun = {
-            tp: StartOffset(self._sought.get(tp, at), committed)
+            tp: StartOffset(self._pending_seeks.get(tp, at), committed)
             for tp, (at, committed) in start_offsets.items()
             if tp not in lost
         }
-        for tp in self._sought.keys() & start_offsets.keys():
-            self.session.subscription_state.seek(tp, self._sought.pop(tp))
+        for tp in self._pending_seeks.keys() & start_offsets.keys():
+            self.session.subscription_state.seek(tp, self._pending_seeks.pop(tp))
         back = {tp for tp in start_offsets if tp in self._retained}
-        same = {tp for tp in back & begun.keys() if self._reached[tp] == begun[tp].offset}
+        same = {tp for tp in back & begun.keys() if self._positions[tp] == begun[tp].offset}
         self._retained.partitions -= same
         self.unassign(back - same)
         self._failed |= lost
         self._errors |= {tp: _no_start(tp) for tp in lost}
-        self._reached |= {tp: start.offset for tp, start in begun.items()}
+        self._positions |= {tp: start.offset for tp, start in begun.items()}
         return {tp: start for tp, start in begun.items() if tp not in same}
 
     # Calls of the application
 
     def position(self, tp: Resource) -> int | None:
         """Return the offset of the next record to deliver, None before a partition has started."""
-        return self._reached.get(tp)
+        return self._positions.get(tp)
 
     def seek(self, tp: Resource, offset: int) -> None:
         """Continue a partition at ``offset``, now or when it starts; also one that has failed."""
         is_failed = tp in self._failed
-        if not is_failed and (tp not in self._reached or tp in self._retained):
-            self._sought[tp] = offset
+        if not is_failed and (tp not in self._positions or tp in self._retained):
+            self._pending_seeks[tp] = offset
             return
         self._retained.records.pop(tp, None)
-        self._reached[tp] = offset
+        self._positions[tp] = offset
         self.session.subscription_state.seek(tp, offset)
         part = TopicPartition(*tp, offset)
         if not is_failed:
@@ -356,17 +355,17 @@ class ConsumerAdapter(LibrdkafkaAdapter):
     def pause(self, partitions: Collection[Resource]) -> None:
         """Pause delivery of ``partitions``."""
         self.paused |= set(partitions)
-        self._pause_in_client(self._reached.keys() & set(partitions))
+        self._pause_in_client(self._positions.keys() & set(partitions))
 
     def resume(self, partitions: Collection[Resource]) -> None:
         """Resume delivery of ``partitions``."""
         self.paused -= set(partitions)
-        here = sorted(self._reached.keys() & set(partitions))
+        here = sorted(self._positions.keys() & set(partitions))
         _Original.resume(self.client, [TopicPartition(*tp) for tp in here])
 
     def is_fetching(self) -> bool:
         """Return whether any partition is fetched."""
-        return bool(self._reached)
+        return bool(self._positions)
 
     def close(self) -> None:
         """Close librdkafka; a second call continues where the first was interrupted."""

@@ -61,7 +61,8 @@ class ClientRecreation:
         self._client_config = client_config
         self.record_progress()
         self._login: tuple[str, str] | None = None
-        self._sought: dict[Resource, tuple[int, int]] = {}  # to where, and from which position
+        # Seeks to which offset, and from which position, that have moved nothing yet.
+        self._pending_seeks: dict[Resource, tuple[int, int]] = {}
         self._application_positions: dict[Resource, int] = {}
 
     def log_in_as(self, username: str, password: str) -> None:
@@ -71,12 +72,12 @@ class ClientRecreation:
     def seek(self, consumer: Any, partition: Any) -> None:
         """Record a seek of a partition, until its position has moved."""
         before = _Original.position(consumer, [partition])[0].offset
-        self._sought[partition.topic, partition.partition] = partition.offset, before
+        self._pending_seeks[partition.topic, partition.partition] = partition.offset, before
 
     def forget(self, partitions: Collection[Resource] | None = None) -> None:
         """Forget seeks of partitions that are unassigned or restarted; by default all."""
-        for tp in list(self._sought if partitions is None else partitions):
-            self._sought.pop(tp, None)
+        for tp in list(self._pending_seeks if partitions is None else partitions):
+            self._pending_seeks.pop(tp, None)
 
     def record_progress(self) -> None:
         """Record that a record or a response has come."""
@@ -148,11 +149,11 @@ class ClientRecreation:
         next_offsets = {}
         for start, position in zip(assigned, _Original.position(consumer, assigned), strict=True):
             tp = start.topic, start.partition
-            to, before = self._sought.get(tp, (0, None))
+            to, before = self._pending_seeks.get(tp, (0, None))
             if before == position.offset:
                 next_offsets[tp] = to
             else:
-                self._sought.pop(tp, None)
+                self._pending_seeks.pop(tp, None)
                 next_offsets[tp] = position.offset if position.offset >= 0 else start.offset
         return next_offsets
 
