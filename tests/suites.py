@@ -1,4 +1,4 @@
-"""What of a test belongs to `make test`: its first case, or a third of its examples."""
+"""What of a test belongs to `make test`: its first case, or a fifth of its examples."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 dear = settings(
-    max_examples=settings().max_examples // 3,
+    max_examples=settings().max_examples // 5,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
-"""For a law whose example takes long: a third of the examples."""
+"""For a law whose example takes long: a fifth of the examples."""
 
 
 def further(values: Iterable[Any], stays: Iterable[Any] = ()) -> list[Any]:

@@ -77,7 +77,7 @@ def test_requests_by_the_document_are_answered_by_the_document(
     operation = schema[path]["GET"]
 
     @settings(
-        max_examples=30,
+        max_examples=10,
         deadline=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -18,6 +18,7 @@ from tests.report.conftest import CAPTURED
 from tests.report.fleet import START_MS, rolling_bounce, tables, verdicts
 from tests.report.now import answers, seen
 from tests.report.served import PATIENCE_S, following
+from tests.suites import further
 from werkzeug.test import Client
 
 from holdfast.cluster.snapshot import SeenGroup
@@ -138,8 +139,13 @@ def test_tables_in_memory_have_no_findings_and_are_examined() -> None:
     assert held.stored("findings").schema.field("figures").type == pa.string()
 
 
-@pytest.mark.parametrize("hours", [None, 1])
-@pytest.mark.parametrize("dump", [CAPTURED, Path(local.__file__).parent / "captured" / "dump"])
+@pytest.mark.parametrize(
+    ("dump", "hours"),
+    further(
+        product([CAPTURED, Path(local.__file__).parent / "captured" / "dump"], [None, 1]),
+        stays=[(CAPTURED, 1)],
+    ),
+)
 def test_findings_of_every_batch_are_those_of_all_groups_examined_then(
     dump: Path, hours: int | None, tmp_path: Path
 ) -> None:
