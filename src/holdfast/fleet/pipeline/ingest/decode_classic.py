@@ -423,15 +423,12 @@ def _with_rounds(gens: Generations, found: GivenTasks) -> pa.Table:
     delay = np.where(next_ms < NEVER_MS, np.maximum(next_ms, at_ms) - at_ms, delay)
     offset = ints_of(gens.head, "config_offset").copy()
     np.maximum.at(offset, row, found.each("config_offset", -1))
-    return replaced(
-        gens.head,
-        delay_ms=_or_null(delay, delay >= 0),
-        config_offset=_or_null(offset, offset >= 0),
-    )
+    return replaced(gens.head, delay_ms=_or_null(delay), config_offset=_or_null(offset))
 
 
-def _or_null(values: I64, known: Mask) -> pa.Array:
-    return pa.array(values, pa.int64(), mask=~known)
+def _or_null(values: I64) -> pa.Array:
+    """Return numbers; null below 0."""
+    return pa.array(values, pa.int64(), mask=values < 0)
 
 
 def _with_claims(members: pa.Table, found: GivenTasks) -> pa.Table:
@@ -445,7 +442,7 @@ def _with_claims(members: pa.Table, found: GivenTasks) -> pa.Table:
     return replaced(
         members,
         readable=pa.array(readable),
-        **{name: _or_null(column, column >= 0) for name, column in columns.items()},
+        **{name: _or_null(column) for name, column in columns.items()},
     )
 
 
