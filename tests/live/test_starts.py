@@ -23,8 +23,8 @@ NONE = {"auto_offset_reset": "none", **MANUAL}
 def begins(stage: Stage, member: Any, topic: Any) -> None:
     """Poll until the member knows where each of its partitions begins."""
     if stage.client == "confluent":  # it tells no position before a record
-        start_positions = member.consumer._holdfast.adapter.start_positions
-        stage.until(lambda: not start_positions.waiting, "the places are known", member)
+        pending_starts = member.consumer._holdfast.adapter.pending_starts
+        stage.until(lambda: not pending_starts.waiting, "the places are known", member)
     else:
         for partition in member.owns():
             stage.until(lambda: member.position(partition) == 0, "its end", member)  # noqa: B023

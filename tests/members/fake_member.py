@@ -87,7 +87,7 @@ class FakeMemberThread:
     def rejoin(self, reason):
         self.post(RejoinRequested(reason))
 
-    def after(self, work):
+    def call_soon(self, work):
         self.catch_up(0.0)
         work()
 
@@ -284,7 +284,7 @@ class FakeAdapter:
         self._listeners = listeners
         self.session = None
         self.client = None
-        self.start_positions = SimpleNamespace(start_known=lambda: None)
+        self.pending_starts = SimpleNamespace(assign_known=lambda: None)
         self.calls = []
         self.batches = []
         self.at = {}

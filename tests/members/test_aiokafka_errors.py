@@ -17,18 +17,18 @@ from holdfast.errors import ClientError, LocalProtocolError, RemoteProtocolError
 from holdfast.members.clients.aiokafka.coordinator import (
     MemberCoordinator,
     commit_failed,
-    no_committed_offsets,
+    committed_offsets_error,
 )
-from holdfast.members.session.commits import not_committed
+from holdfast.members.session.commits import commit_error
 
 
 @pytest.mark.parametrize(
     ("error", "kind"),
     [
-        *((not_committed(code), CommitFailedError) for code in (22, 25, 27, 82)),
+        *((commit_error(code), CommitFailedError) for code in (22, 25, 27, 82)),
         (LocalProtocolError("t-0 is not this member's"), CommitFailedError),
-        (not_committed(-1), RequestTimedOutError),
-        (not_committed(30), GroupAuthorizationFailedError),
+        (commit_error(-1), RequestTimedOutError),
+        (commit_error(30), GroupAuthorizationFailedError),
     ],
 )
 def test_a_commit_that_failed_raises_what_aiokafka_raises(error, kind):
@@ -40,8 +40,8 @@ def test_a_commit_that_failed_raises_what_aiokafka_raises(error, kind):
 
 def test_committed_offsets_that_nobody_tells_are_asked_for_again():
     """aiokafka asks again for a retriable error, and raises any other from the next call."""
-    assert no_committed_offsets(ClientError("NodeNotReadyError")).retriable
-    refused = no_committed_offsets(RemoteProtocolError("no", error_code=30))
+    assert committed_offsets_error(ClientError("NodeNotReadyError")).retriable
+    refused = committed_offsets_error(RemoteProtocolError("no", error_code=30))
     assert type(refused) is GroupAuthorizationFailedError and not refused.retriable
 
 

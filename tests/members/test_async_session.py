@@ -157,7 +157,7 @@ async def test_a_callback_that_is_cancelled_is_answered(begins_first):
     s.adapter.listener = listener
     before_it = asyncio.all_tasks()
     s.session.call(REVOKED, (A,), s.answer("over"))
-    s.session.do_due()
+    s.session.run_due_jobs()
     if begins_first:
         await turns()
     (task,) = asyncio.all_tasks() - before_it

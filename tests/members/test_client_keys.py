@@ -166,7 +166,7 @@ def test_no_key_has_two_answers():
         KEYS,
         client_keys.PASSED,
         client_configs.ALIASES,
-        client_keys.ONLY,
+        client_keys.FIXED_VALUES,
         client_keys.REFUSED,
     )
     names = [name for table in tables for name in table] + list(credentials.SPELLINGS)

@@ -205,12 +205,12 @@ def test_start_positions_that_nobody_tells_are_asked_for_again(harness, error, p
     """A broker that restarts is no error of the application's poll."""
     harness.start_offsets = failed(error)
     if passes:
-        assert harness.adapter.find_starts(0) is False
+        assert harness.adapter.init_with_committed_offsets(0) is False
     else:
         with pytest.raises(GroupAuthorizationFailedError):
-            harness.adapter.find_starts(0)
+            harness.adapter.init_with_committed_offsets(0)
     harness.start_offsets = done({A: 7})
-    assert harness.adapter.find_starts(60_000) is True, "after a pause"
+    assert harness.adapter.init_with_committed_offsets(60_000) is True, "after a pause"
     assert harness.positions() == {A: 7}
 
 
@@ -219,18 +219,18 @@ def test_start_positions_that_were_asked_for_under_an_earlier_assignment_are_ask
     harness = Harness("cooperative-sticky")
     harness.assign(1, A)
     early = harness.start_offsets
-    assert harness.adapter.find_starts(0) is False
+    assert harness.adapter.init_with_committed_offsets(0) is False
     harness.revoke(A)
     harness.assign(3, A)
     early.set_result({A: 7})
     harness.start_offsets = done({A: 9})
-    assert harness.adapter.find_starts(0) is True
+    assert harness.adapter.init_with_committed_offsets(0) is True
     assert harness.positions() == {A: 9}
 
 
 def test_nobody_commits_again_where_a_partition_began(harness):
     harness.start_offsets = done({A: 7})
-    assert harness.adapter.find_starts(0)
+    assert harness.adapter.init_with_committed_offsets(0)
     assert harness.session.to_commit() == {}
     harness.reads_to(8, A)
     assert harness.session.to_commit() == {A: OffsetToCommit(8)}
@@ -253,15 +253,15 @@ def test_what_stays_is_fetched_while_nobody_tells_where_a_gained_partition_begin
     harness.assign(1, A, B)
     whole_s = timeout_ms and timeout_ms / 1000
     adapter = harness.adapter
-    assert adapter.find_starts(timeout_ms) is False
+    assert adapter.init_with_committed_offsets(timeout_ms) is False
     assert harness.start_offsets.waited_s == 0.1, (
         "nothing else is there to read, and it may have to end"
     )
     harness.reads_to(5, B)
-    assert adapter.find_starts(timeout_ms) is False
+    assert adapter.init_with_committed_offsets(timeout_ms) is False
     assert harness.start_offsets.waited_s <= 0.05
     with adapter.awaiting_position():
-        assert adapter.find_starts(timeout_ms) is False
+        assert adapter.init_with_committed_offsets(timeout_ms) is False
     assert harness.start_offsets.waited_s == whole_s
 
 

@@ -231,7 +231,7 @@ def test_ten_thousand_names_and_a_long_one_do_not_fill_the_log(caplog):
     assert len(told) == 11
     assert "1991 more topics" in told[-1]
     long_one = LeaderWarnings(settings(), MemberLog(settings()))
-    long_one.left_out({names[0]: 29}, asking("simple", ("z", names[:1], ())).members, "a")
+    long_one.log_left_out({names[0]: 29}, asking("simple", ("z", names[:1], ())).members, "a")
     assert len(of_ours(caplog)[-1]) < 600
 
 

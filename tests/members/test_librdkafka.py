@@ -155,12 +155,12 @@ class Harness:
         self.member.stand(1, self.member.member_thread.snapshot.owned - set(tps))
         self.session.begin_poll()
 
-    def start_known(self):
-        self.adapter.start_positions.start_known()
+    def assign_known(self):
+        self.adapter.pending_starts.assign_known()
 
     def assignment(self):
         """What the application sees of its assignment."""
-        found = self.adapter.start_positions.as_original(self.client.assignment())
+        found = self.adapter.pending_starts.as_original(self.client.assignment())
         return {named(part): part.offset for part in found}
 
     def fetch(self, limit=100):
@@ -192,7 +192,7 @@ class OfConfluent(Harness):
 
     def answer(self, offsets):
         self.answered.set_result(offsets)
-        self.start_known()
+        self.assign_known()
 
 
 # Start offsets
@@ -225,7 +225,7 @@ def test_a_partition_whose_start_is_not_known_appears_assigned_and_starts_later(
     monkeypatch.setattr(librdkafka_adapter, "_WAITED_S", 0.0)
     harness = OfConfluent(None)
     harness.start(Part(*A, 3), Part(*B))
-    harness.start_known()
+    harness.assign_known()
     assert harness.client.begun == {A: 3}, "librdkafka may never look it up again"
     assert harness.assignment() == {A: 3, B: OFFSET_STORED}
     harness.answer({B: 6})
@@ -238,7 +238,7 @@ def test_a_request_without_an_answer_is_repeated():
     harness = OfConfluent(error, error, {A: 5, B: -1})
     harness.start(Part(*A), Part(*B))
     assert harness.client.begun == {}
-    until(lambda: harness.start_known() or harness.client.begun, "an answer")
+    until(lambda: harness.assign_known() or harness.client.begun, "an answer")
     assert harness.client.begun == {A: 5, B: 40}
     assert harness.requests == [{A, B}] * 3
 
@@ -255,13 +255,13 @@ def test_an_answer_does_not_start_what_was_unassigned_or_lost_meanwhile(monkeypa
     monkeypatch.setattr(librdkafka_adapter, "_WAITED_S", 0.0)
     harness = OfConfluent(None, None)
     harness.start(Part(*A), Part(*B))
-    assert harness.adapter.start_positions.without([Part(*A)]) == []
+    assert harness.adapter.pending_starts.without([Part(*A)]) == []
     harness.answer({A: 5, B: 6})
     assert harness.client.begun == {B: 6}
     harness.start(Part(*A))
     first = harness.answered
     harness._answers.append(None)
-    harness.adapter.start_positions.forget([A])
+    harness.adapter.pending_starts.forget([A])
     first.set_result({A: 5})
     harness.start(Part(*A))  # another member may have committed meanwhile
     assert harness.client.begun == {B: 6}
@@ -276,7 +276,7 @@ def test_a_partition_without_a_leader_delays_no_other_one_and_starts_later():
     harness.assign(A, B)
     assert harness.client.log == [("t", 0, 7)]
     harness.ends = {OFFSET_END: 3}
-    until(lambda: harness.start_known() or B in harness.client.begun, "a leader")
+    until(lambda: harness.assign_known() or B in harness.client.begun, "a leader")
     assert harness.client.log == [("t", 0, 7), ("t", 1, 3)]
 
 
@@ -430,7 +430,7 @@ class World:
             self.now += REQUEST_EVERY_S
             self.answered_at = self.now - 1 if answers else self.answered_at
             assert client.is_request_due()
-            found.append(client.found_no_broker(self.answered_at))
+            found.append(client.record_no_broker(self.answered_at))
             assert not client.is_request_due()
         return found
 

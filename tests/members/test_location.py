@@ -84,10 +84,10 @@ def test_a_leader_warns_once_and_names_the_key_as_the_program_writes_it(caplog):
     settings = replace(settings_of(), user_names=words)
     warns = LeaderWarnings(settings, MemberLog(settings))
     with caplog.at_level(logging.WARNING, "holdfast.member"):
-        warns.shared_locations([located("a", b"1234"), located("b", b"5678")])
+        warns.log_shared_locations([located("a", b"1234"), located("b", b"5678")])
         assert not caplog.records
         for _ in range(2):
-            warns.shared_locations([located(f"m{i}", b"1234") for i in range(7)])
+            warns.log_shared_locations([located(f"m{i}", b"1234") for i in range(7)])
     (record,) = caplog.records
     said = record.getMessage()
     assert "7 members" in said and "m0, m1, m2, m3, m4 and 2 more" in said

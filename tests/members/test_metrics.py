@@ -56,7 +56,7 @@ def test_a_rebalance_lasts_from_its_first_join_to_the_assignment():
         (106.0, times.record_event, joined(5)),
         (106.0, times.record_request, sync(6)),
         (106.25, times.record_event, events.SyncAnswered(request=6, error=0)),
-        (107.0, times.complete, DONE),
+        (107.0, times.record_completed, DONE),
     ):
         now.s = at_s
         note(what)
@@ -69,12 +69,12 @@ def test_a_rebalance_lasts_from_its_first_join_to_the_assignment():
     assert (times.joins.n, times.joins.avg_ms, times.joins.max_ms) == (2, 1_500, 2_000)
     assert (times.syncs.n, times.syncs.max_ms) == (1, 250)
     assert (times.n_failed, times.since_last_s) == (2, 3)
-    times.lose(actions.DropNow((("t", 0),), (("t", 0),)))
+    times.record_loss(actions.DropNow((("t", 0),), (("t", 0),)))
     assert (times.n_gained, times.n_revoked, times.n_lost) == (2, 1, 1)
     now.s = 120.0
     times.record_request(join(7))
     now.s = 121.0
-    times.complete(DONE)
+    times.record_completed(DONE)
     assert (times.rebalances.n, times.rebalances.avg_ms, times.rebalances.max_ms) == (
         2,
         4_000,

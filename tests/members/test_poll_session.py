@@ -230,13 +230,13 @@ def test_the_clock_raises_nothing_where_the_member_fails_just_now(monkeypatch):
     harness = Harness(auto_commit_interval_ms=0)
     harness.assign(A)
     harness.poll((A, 7))
-    numbers = harness.session.subscription_state.numbers
+    numbers = harness.session.subscription_state.term_numbers
 
     def fails_meanwhile(offsets):
         harness.member_thread.failure = RemoteProtocolError("fenced", error_code=82)
         return numbers(offsets)
 
-    monkeypatch.setattr(harness.session.subscription_state, "numbers", fails_meanwhile)
+    monkeypatch.setattr(harness.session.subscription_state, "term_numbers", fails_meanwhile)
     assert harness.session.maybe_auto_commit() is None
     assert harness.member_thread.failure is not None
     assert harness.coordinator.sent == []

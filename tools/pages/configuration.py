@@ -64,7 +64,10 @@ def configuration_page() -> str:
             "",
             *table(
                 ("key", "value", "reason"),
-                [(f"`{k}`", f"`{only}`", why) for k, (only, why) in client_keys.ONLY.items()],
+                [
+                    (f"`{k}`", f"`{only}`", why)
+                    for k, (only, why) in client_keys.FIXED_VALUES.items()
+                ],
             ),
             "",
             "## Refused",

@@ -151,7 +151,7 @@ class Consumer(MemberCalls):
         weakref.finalize(self, session.membership.close)
         self._session = session  # first: an interrupted call leaves it to the next call
         try:
-            session.membership.join_now(names, pattern)
+            session.membership.connect_and_subscribe(names, pattern)
         except HoldfastError:
             self._session = None
             session.adapter.close()
@@ -240,7 +240,7 @@ class Consumer(MemberCalls):
         return self
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if not self._calls.process.is_this():
+        if not self._calls.process.is_current():
             return  # a fork leaves the block, and the member stays with its parent
         self._ends_with_error = error is not None
         try:
@@ -287,7 +287,7 @@ class Consumer(MemberCalls):
             )
         limit = self._settings["max.poll.records"] if max_records is None else max_records
         wait_s = checked_seconds(timeout)
-        return self._calls.run(lambda: self._subscribed().poll(limit, wait_s))
+        return self._calls.run(lambda: self._subscribed_session().poll(limit, wait_s))
 
     def poll_one(self, timeout: float = 1.0) -> Message | None:
         """Return the next record, None after ``timeout`` seconds; the previous one is processed."""
@@ -333,4 +333,4 @@ class Consumer(MemberCalls):
 
     def enforce_rebalance(self, reason: str = "requested by the application") -> None:
         """Request a round (KIP-568)."""
-        self._running().runtime.member_thread.rejoin(reason)
+        self._running_session().runtime.member_thread.rejoin(reason)

@@ -19,7 +19,7 @@ from holdfast.cluster.lookup import EARLIEST, LATEST
 from holdfast.errors import ClientError, LocalProtocolError
 from holdfast.members.clients.librdkafka.consumer_session import ConsumerSession
 from holdfast.members.config.arguments import (
-    Answered,
+    OffsetCommitCallback,
     TopicPartition,
     check_offsets,
     check_times,
@@ -28,7 +28,7 @@ from holdfast.members.config.arguments import (
 from holdfast.members.config.settings import Settings
 from holdfast.members.metrics import MemberMetrics
 from holdfast.members.runtime.application_calls import ApplicationCalls, ApplicationTask, Once
-from holdfast.members.session.commits import group_metadata, loss_of
+from holdfast.members.session.commits import group_metadata, loss_error
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -60,16 +60,16 @@ class MemberCalls:
         self._calls = ApplicationCalls(end)
         self._session: ConsumerSession | None = None
 
-    def _subscribed(self) -> ConsumerSession:
+    def _subscribed_session(self) -> ConsumerSession:
         if self._calls.is_done:
             raise ClientError("the consumer is closed")
         if self._session is None:
             raise LocalProtocolError("subscribe() first")
         return self._session
 
-    def _running(self) -> ConsumerSession:
+    def _running_session(self) -> ConsumerSession:
         """Return the session; raise the failure of the member."""
-        session = self._subscribed()
+        session = self._subscribed_session()
         session.raise_failure()
         return session
 
@@ -77,11 +77,11 @@ class MemberCalls:
 
     def subscription(self) -> set[str]:
         """Return the topics of the subscription: for a pattern, those that match now."""
-        return set(self._running().runtime.watch.subscribed)
+        return set(self._running_session().runtime.watch.subscribed)
 
     def list_topics(self) -> dict[str, int]:
         """Return the number of partitions of every topic that is not internal."""
-        return dict(self._running().runtime.lookup.partitions(None).result().counts)
+        return dict(self._running_session().runtime.lookup.partitions(None).result().counts)
 
     # Commits
 
@@ -107,13 +107,13 @@ class MemberCalls:
             If the member does not own a partition, or no record can have the offset: the broker
             would not notice.
         """
-        _, sent = self._running().send_commit(offsets)
+        _, sent = self._running_session().send_commit(offsets)
         sent.result()
 
     def commit_async(
         self,
         offsets: Mapping[tuple[str, int], int] | None = None,
-        on_commit: Answered | None = None,
+        on_commit: OffsetCommitCallback | None = None,
     ) -> None:
         """Commit without waiting.
 
@@ -130,7 +130,7 @@ class MemberCalls:
         RemoteProtocolError, LocalProtocolError
             As :meth:`holdfast.Consumer.commit`, for offsets that may not be committed.
         """
-        session = self._running()
+        session = self._running_session()
         wanted, sent = session.send_commit(offsets)
         if not wanted or on_commit is None:
             return
@@ -148,7 +148,7 @@ class MemberCalls:
 
         References: KIP-447 (``Producer.send_offsets_to_transaction``).
         """
-        return group_metadata(self._settings, self._running().membership.snapshot.identity)
+        return group_metadata(self._settings, self._running_session().membership.snapshot.identity)
 
     # Offsets
 
@@ -158,7 +158,7 @@ class MemberCalls:
     ) -> dict[TopicPartition, int | None]:
         """Return the group's committed offsets, None for a partition without one."""
         wanted = checked_pairs(partitions)
-        offsets = self._running().request_committed(wanted).result()
+        offsets = self._running_session().request_committed(wanted).result()
         return {
             TopicPartition(*tp): offsets[tp] if offsets.get(tp, -1) >= 0 else None for tp in wanted
         }
@@ -167,7 +167,7 @@ class MemberCalls:
     def position(self, partition: tuple[str, int]) -> int | None:
         """Return the offset of the next record of a partition, None if it is not assigned."""
         checked_pairs([partition])
-        session = self._running()
+        session = self._running_session()
         tp = partition[0], partition[1]
         at = session.adapter.position(tp)
         if at is None and tp in session.owned:
@@ -187,9 +187,9 @@ class MemberCalls:
         LocalProtocolError
             If the member does not own the partition, or no record can have the offset.
         """
-        session = self._running()
+        session = self._running_session()
         check_offsets({partition: offset})
-        lost = loss_of(
+        lost = loss_error(
             session.subscription_state.in_flight([partition]), session.subscription_state
         )
         if lost is not None:
@@ -212,7 +212,7 @@ class MemberCalls:
         wanted = checked_pairs(partitions)
         if not wanted:
             return {}
-        offsets = self._running().runtime.lookup.list_offsets(wanted, at).result()
+        offsets = self._running_session().runtime.lookup.list_offsets(wanted, at).result()
         return {TopicPartition(*tp): offset for tp, offset in offsets.items()}
 
     def offsets_for_times(
@@ -238,20 +238,20 @@ class MemberCalls:
         check_times(times)
         if not times:
             return {}
-        offsets = self._running().runtime.lookup.offsets_at(times).result()
+        offsets = self._running_session().runtime.lookup.offsets_at(times).result()
         return {TopicPartition(*tp): at if at >= 0 else None for tp, (at, _) in offsets.items()}
 
     def seek_to_beginning(self, *partitions: tuple[str, int]) -> None:
         """Continue partitions at their first records; without arguments, all that are owned."""
-        self._seek_to(self.beginning_offsets(partitions or self._running().owned))
+        self._seek_to(self.beginning_offsets(partitions or self._running_session().owned))
 
     def seek_to_end(self, *partitions: tuple[str, int]) -> None:
         """Continue partitions after their last records; without arguments, all that are owned."""
-        self._seek_to(self.end_offsets(partitions or self._running().owned))
+        self._seek_to(self.end_offsets(partitions or self._running_session().owned))
 
     def seek_to_committed(self, *partitions: tuple[str, int]) -> None:
         """Continue partitions at the committed offsets, or by ``auto.offset.reset``."""
-        session = self._running()
+        session = self._running_session()
         start_offsets = session.adapter.start_offsets(partitions or session.owned).result()
         self._seek_to({tp: start.offset for tp, start in start_offsets.items()})
 
@@ -268,7 +268,7 @@ class MemberCalls:
         LocalProtocolError
             If an element is not a pair of topic and partition, or is not assigned to this member.
         """
-        session = self._running()
+        session = self._running_session()
         wanted = checked_pairs(partitions)
         for topic, partition in wanted:
             if (topic, partition) not in session.owned:
@@ -278,23 +278,23 @@ class MemberCalls:
     @_application_call
     def resume(self, partitions: Collection[tuple[str, int]]) -> None:
         """Resume delivery of partitions."""
-        self._running().adapter.resume(checked_pairs(partitions))
+        self._running_session().adapter.resume(checked_pairs(partitions))
 
     @_application_call
     def paused(self) -> set[TopicPartition]:
         """Return the partitions that are paused."""
-        return {TopicPartition(*tp) for tp in self._running().adapter.paused}
+        return {TopicPartition(*tp) for tp in self._running_session().adapter.paused}
 
     # Membership
 
     def assignment(self) -> set[TopicPartition]:
         """Return the partitions that this member owns."""
-        return {TopicPartition(*tp) for tp in self._running().owned}
+        return {TopicPartition(*tp) for tp in self._running_session().owned}
 
     @_application_call
     def metrics(self) -> MemberMetrics:
         """Return the counters, in Kafka's names where they exist."""
-        return self._running().runtime.metrics()
+        return self._running_session().runtime.metrics()
 
     def __holdfast_metrics__(self) -> MemberMetrics | None:
         return None if self._session is None else self._session.membership.metrics()

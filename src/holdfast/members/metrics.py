@@ -167,7 +167,7 @@ class RebalanceTimes:
         else:
             self.syncs = self.syncs.with_one(self._clock() - sent_s)
 
-    def complete(self, action: actions.JoinCompleted) -> None:
+    def record_completed(self, action: actions.JoinCompleted) -> None:
         """Record the end of a rebalance."""
         self._ended_s = now_s = self._clock()
         began_s = now_s if self._began_s is None else self._began_s
@@ -176,7 +176,7 @@ class RebalanceTimes:
         self.n_gained += len(action.gained)
         self.n_revoked += len(action.revoked)
 
-    def lose(self, action: actions.DropNow) -> None:
+    def record_loss(self, action: actions.DropNow) -> None:
         """Record that partitions were lost."""
         self.n_lost += len(action.lost)
 

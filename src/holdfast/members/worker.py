@@ -173,7 +173,7 @@ class Worker:
         if self._calls.is_closing():
             raise ClientError("the worker is closed")
         if not self._is_started:
-            self._membership.join_now(tuple(sorted(self._resources.counts)))
+            self._membership.connect_and_subscribe(tuple(sorted(self._resources.counts)))
             self._is_started = True  # last: after an exception the next call continues
 
     def update(self, resources: Mapping[str, int], *, version: int | None = None) -> None:

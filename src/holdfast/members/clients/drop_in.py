@@ -7,7 +7,7 @@ not replace is not forwarded: every consumer of a drop-in is a member of holdfas
 A keyword of the client keeps its meaning. Keywords of holdfast begin with ``holdfast_`` and are the
 ``holdfast.*`` keys with underscores; :data:`DELAY` and Kafka's keys of logins that the clients lack
 (:data:`LOGINS`) are the only other ones. A key that a drop-in cannot honour is refused
-(:data:`NOT_OURS`).
+(:data:`CONSUMER_ONLY`).
 
 ``install()`` is for a program whose framework makes the consumer. Every loaded module that has the
 client's class as a global gets holdfast's, under the same name. Modules of holdfast keep the
@@ -57,7 +57,7 @@ SAME = {
 }
 """Keyword of both clients -> key of the member."""
 
-NOT_OURS = {
+CONSUMER_ONLY = {
     "holdfast.handle.signals": "as with the original, the program handles SIGTERM and closes",
 }
 """Keys of ``holdfast.Consumer`` that no drop-in can honour, and the reasons."""
@@ -304,8 +304,8 @@ def _reset(given: object) -> str:
 def _our_keys(ours: Mapping[str, Any]) -> dict[str, Any]:
     """Return the member's keys for the keywords of :func:`is_ours`."""
     keys = {word.replace("_", "."): value for word, value in ours.items()}
-    for key in keys.keys() & NOT_OURS.keys():
-        raise ConfigError(f"{key}: {NOT_OURS[key]}")
+    for key in keys.keys() & CONSUMER_ONLY.keys():
+        raise ConfigError(f"{key}: {CONSUMER_ONLY[key]}")
     return keys
 
 

@@ -112,7 +112,7 @@ class TopicPartition(NamedTuple):
     partition: int
 
 
-Answered = Callable[[Mapping[TopicPartition, int], Exception | None], object]
+OffsetCommitCallback = Callable[[Mapping[TopicPartition, int], Exception | None], object]
 
 
 def as_offsets(offsets: Mapping[tuple[str, int], int]) -> Offsets:

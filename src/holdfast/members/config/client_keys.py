@@ -3,8 +3,8 @@
 **Rules.** A configuration that runs a consumer of Java, librdkafka or kafka-python means the same
 here, or is refused before anything connects. A key of the fetching client is passed on to it
 (:data:`PASSED`). Another spelling of a key means the same key (:data:`ALIASES`). A key with the
-member's fixed behaviour as value is accepted without effect (:data:`ONLY`); another value is
-refused with the reason, as are keys that cannot be honoured (:data:`REFUSED`). Any other key is
+member's fixed behaviour as value is accepted without effect (:data:`FIXED_VALUES`); another value
+is refused with the reason, as are keys that cannot be honoured (:data:`REFUSED`). Any other key is
 unknown, and the text names the key with the same meaning: the one that shares most words, rare
 words before common ones.
 
@@ -123,7 +123,7 @@ RESETS: Mapping[str, str] = {
 
 
 _STORED = "what poll() returned counts as processed when it is called again"
-ONLY: Mapping[str, tuple[str, str]] = {
+FIXED_VALUES: Mapping[str, tuple[str, str]] = {
     "group.protocol": (
         "classic",
         "with another protocol the broker assigns (KIP-848), not holdfast; "
@@ -202,7 +202,7 @@ REFUSED: Mapping[str, str] = {
 
 def is_known(key: str) -> bool:
     """Return whether :func:`checked` has an answer to ``key``."""
-    return key in PASSED or key in ONLY or key in REFUSED
+    return key in PASSED or key in FIXED_VALUES or key in REFUSED
 
 
 def checked(key: str, given: str, value: object) -> object | None:
@@ -217,8 +217,8 @@ def checked(key: str, given: str, value: object) -> object | None:
     """
     if key in REFUSED:
         raise ConfigError(f"{given}: {REFUSED[key]}")
-    if key in ONLY:
-        only, why = ONLY[key]
+    if key in FIXED_VALUES:
+        only, why = FIXED_VALUES[key]
         if str(value).lower() != only:
             raise ConfigError(f"{given}: {value!r} is not supported, only {only} is: {why}")
         return None
@@ -230,7 +230,7 @@ def checked(key: str, given: str, value: object) -> object | None:
 
 def handled_keys() -> tuple[str, ...]:
     """Return every key that is handled although it is not a key of the member."""
-    return (*PASSED, *ALIASES, *ONLY, *REFUSED, *credentials.SPELLINGS)
+    return (*PASSED, *ALIASES, *FIXED_VALUES, *REFUSED, *credentials.SPELLINGS)
 
 
 def suggestion(key: str, known: Iterable[str]) -> str:

@@ -123,18 +123,18 @@ def _policy_of(function: object) -> PolicyInfo:
     return policy(name.strip("_<>"), cast(Any, function))
 
 
-def design_of(row: PolicyInfo, who: str) -> Design:
+def design_of(row: PolicyInfo, subject: str) -> Design:
     """Return the design that a policy means for one kind, or for a worker.
 
     Raises
     ------
     ConfigError
-        If the policy is not a design, such as ``eager``; the text begins with ``who``.
+        If the policy is not a design, such as ``eager``; the text begins with ``subject``.
     """
     runs = worker_policy(row)
     if runs is None or runs.design is None:
         known = ", ".join(info.name for info in POLICIES.values() if info.worker)
-        raise ConfigError(f"{who} takes {known}, found {row.name}")
+        raise ConfigError(f"{subject} takes {known}, found {row.name}")
     return runs.design
 
 

@@ -80,11 +80,11 @@ class ResourceMachine:
         self._entries: dict[Resource, _OwnedResource] = {}
         self._queue: deque[_OwnedResource] = deque()
         self._n_alive = 0
-        self._left: dict[Resource, Attempt] = {}  # attempts of revoked or lost resources
+        self._unowned: dict[Resource, Attempt] = {}  # attempts of revoked or lost resources
         self._endings: list[_Ending] = []
         self._timers: list[_Timer] = []
         self._order = count()
-        self._ends = False
+        self._is_ending = False
 
     # Readings
 
@@ -103,7 +103,7 @@ class ResourceMachine:
     @property
     def overdue(self) -> tuple[Resource, ...]:
         """Resources whose work has not ended, past its deadline or after a loss."""
-        return tuple(self._left)
+        return tuple(self._unowned)
 
     def report(self, now_ms: int) -> tuple[FailedPartitions, ...]:
         """Return the failures for a subscription, and record them as reported."""
@@ -155,12 +155,12 @@ class ResourceMachine:
         for attempt in ending:
             attempt.is_lost = True
         for entry in entries:
-            self._leave(entry, now_ms)
+            self._disown(entry, now_ms)
         return effects + self._stop(now_ms, entries, lost=True)
 
     def stop_all(self, now_ms: int) -> list[Effect]:
         """End all work at once, and begin nothing more: the worker ends."""
-        self._ends = True
+        self._is_ending = True
         return self._stop(now_ms, list(self._entries.values()))
 
     def started(self, attempt: Attempt) -> list[Effect]:
@@ -200,13 +200,13 @@ class ResourceMachine:
                 attempt.is_overdue = attempt.is_lost = True
                 entry = self._entries.get(attempt.resource)
                 if entry is not None and entry.attempt is attempt:
-                    self._leave(entry, now_ms)
+                    self._disown(entry, now_ms)
             attempts = tuple(sorted(late, key=lambda a: a.resource))
             effects.append(Effect(kind=EffectKind.OVERDUE, attempts=attempts))
             effects += self._stop_waiting(late)
         while self._timers and self._timers[0][0] <= now_ms:
             self._fire(now_ms, heapq.heappop(self._timers))
-        if self.failures.is_rebalance_due(now_ms) and not self._ends:
+        if self.failures.is_rebalance_due(now_ms) and not self._is_ending:
             effects.append(Effect(kind=EffectKind.REQUEST_REBALANCE))
         return effects + self._begin(now_ms)
 
@@ -214,13 +214,13 @@ class ResourceMachine:
 
     def _begin(self, now_ms: int) -> list[Effect]:
         begun = []
-        while self._queue and not self._ends:
+        while self._queue and not self._is_ending:
             if self._most is not None and self._n_alive >= self._most:
                 break
             entry = self._queue.popleft()
             if self._entries.get(entry.resource) is not entry or entry.attempt is not None:
                 continue
-            if entry.resource in self._left:
+            if entry.resource in self._unowned:
                 continue  # queued again when that attempt has ended
             failure = self.failures.by_resource.get(entry.resource)
             entry.attempt = attempt = Attempt(
@@ -270,25 +270,25 @@ class ResourceMachine:
         While the worker ends, all resources whose ``on_assigned`` still runs count as one.
         """
         alive = [e.status for e in entries if e.attempt is not None]
-        n_starting = alive.count(ResourceStatus.STARTING) if self._ends else 0
+        n_starting = alive.count(ResourceStatus.STARTING) if self._is_ending else 0
         return max(1, len(alive) - n_starting + (n_starting > 0))
 
     def _entries_of(self, resources: Iterable[Resource]) -> list[_OwnedResource]:
         return [self._entries[r] for r in resources if r in self._entries]
 
-    def _leave(self, entry: _OwnedResource, now_ms: int) -> None:
+    def _disown(self, entry: _OwnedResource, now_ms: int) -> None:
         """Remove a lost or revoked resource; its attempt may continue."""
         del self._entries[entry.resource]
         if entry.attempt is not None:
-            self._left[entry.resource] = entry.attempt
+            self._unowned[entry.resource] = entry.attempt
             entry.attempt.lost_ms = now_ms
 
     def _stopped(self, attempt: Attempt) -> list[Effect]:
         """Record the end of an attempt whose end was requested."""
         resource, effects = attempt.resource, self._stop_waiting({attempt})
         entry = self._entries.get(resource)
-        if self._left.get(resource) is attempt:
-            del self._left[resource]
+        if self._unowned.get(resource) is attempt:
+            del self._unowned[resource]
             if entry is not None:
                 self._queue.append(entry)
         elif entry is not None and entry.attempt is attempt:

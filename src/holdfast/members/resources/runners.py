@@ -77,7 +77,7 @@ class ThreadRunner:
         self._run = run
         self._ended = ended
         self._events: dict[Attempt, threading.Event] = {}
-        self._own = threading.local()
+        self._local = threading.local()
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
         """Start a thread for each attempt."""
@@ -102,13 +102,13 @@ class ThreadRunner:
 
     def is_inside(self) -> bool:
         """Return whether the caller's thread runs the function."""
-        return getattr(self._own, "is_ours", False)
+        return getattr(self._local, "is_ours", False)
 
     def close(self) -> None:
         """Do nothing: threads that still run end with the process."""
 
     def _call(self, attempt: Attempt, stop: StopEvent) -> None:
-        self._own.is_ours = True
+        self._local.is_ours = True
         try:
             _check_done(self._run(attempt.resource, stop))
         except BaseException as error:  # even an exit: the worker waits for this thread
@@ -151,7 +151,7 @@ class LoopRunner:
 
     def stop(self, attempts: Sequence[Attempt], *, lost: bool) -> None:
         """Set the stop events of attempts."""
-        self._loop.call_soon_threadsafe(self._set, tuple(attempts))
+        self._loop.call_soon_threadsafe(self._set_events, tuple(attempts))
 
     def abandon(self, attempts: Sequence[Attempt]) -> None:
         """Cancel the coroutines of attempts."""
@@ -212,7 +212,7 @@ class LoopRunner:
         else:
             self._ended(attempt, None if attempt.is_stopping else RuntimeError("cancelled"))
 
-    def _set(self, attempts: Sequence[Attempt]) -> None:
+    def _set_events(self, attempts: Sequence[Attempt]) -> None:
         for attempt in attempts:
             if (event := self._events.get(attempt)) is not None:
                 event.set()
@@ -268,7 +268,7 @@ class ListenerRunner:
         self._lock = threading.Lock()
         self._queued: set[Attempt] = set()  # attempts whose on_assigned was not called
         self._begun: set[Attempt] = set()  # attempts whose on_assigned alone was called
-        self._own = threading.local()
+        self._local = threading.local()
         self._thread = self._new_thread()
 
     def begin(self, attempts: Sequence[Attempt]) -> None:
@@ -289,11 +289,11 @@ class ListenerRunner:
     def stop(self, attempts: Sequence[Attempt], *, lost: bool) -> None:
         """Call ``on_revoked`` or ``on_lost`` for attempts that have begun."""
         with self._lock:
-            hidden = [attempt for attempt in attempts if attempt in self._queued]
-            self._queued.difference_update(hidden)
-        for attempt in hidden:
+            not_begun = [attempt for attempt in attempts if attempt in self._queued]
+            self._queued.difference_update(not_begun)
+        for attempt in not_begun:
             self._ended(attempt, None)
-        if begun := [attempt for attempt in attempts if attempt not in hidden]:
+        if begun := [attempt for attempt in attempts if attempt not in not_begun]:
             self._thread.put(_DueCallback("on_lost" if lost else "on_revoked", begun))
 
     def abandon(self, attempts: Sequence[Attempt]) -> None:
@@ -316,7 +316,7 @@ class ListenerRunner:
 
     def is_inside(self) -> bool:
         """Return whether the caller is a callback."""
-        return getattr(self._own, "is_ours", False)
+        return getattr(self._local, "is_ours", False)
 
     def close(self) -> None:
         """End the thread after its last call."""
@@ -333,7 +333,7 @@ class ListenerRunner:
     # The thread of the calls
 
     def _make(self, call: _DueCallback) -> None:
-        self._own.is_ours = True
+        self._local.is_ours = True
         is_first = call.name == "on_assigned"
         with self._lock:
             before = self._queued if is_first else self._begun

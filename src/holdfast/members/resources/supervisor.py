@@ -283,12 +283,12 @@ class Supervisor:
             self._log.error(
                 "the work on %s has not ended in time (task.shutdown.graceful.timeout.ms): another "
                 "worker may begin with it now",
-                _some(resources),
+                _names_of(resources),
             )
 
     def _report_loss(self, lost: Collection[Resource], why: str) -> None:
         self.failure = RemoteProtocolError(
-            f"{_some(lost)} were lost {why}: another worker may have begun without their state",
+            f"{_names_of(lost)} were lost {why}: another worker may have begun without their state",
             error_code=ErrorCode.UNKNOWN_MEMBER_ID,
         )
         self._log.error("%s", self.failure)
@@ -326,7 +326,7 @@ def _nothing(now_ms: int) -> list[Effect]:
     return []
 
 
-def _some(resources: Collection[Resource]) -> str:
+def _names_of(resources: Collection[Resource]) -> str:
     """Return the first five of ``resources`` by name, and the number of the others."""
     more = f" and {len(resources) - 5} more" if len(resources) > 5 else ""
     return ", ".join(resource_name(r) for r in sorted(resources)[:5]) + more

@@ -63,17 +63,17 @@ class ApplicationCalls:
         # Weakly, or a forgotten consumer would wait for Python's garbage collector.
         self._end = WeakMethod(end) if ismethod(end) else lambda: end
         self.process = OwnProcess()
-        self._closers: list[int] = []  # callers; the first one ends the object
+        self._close_callers: list[int] = []  # callers; the first one ends the object
         self._inside: dict[object, int] = {}  # the caller of each running call
         self._postponed: list[tuple[int, Callable[[], None]]] = []  # by callers
-        self._is_arranged = False  # the end is postponed, or running
+        self._is_end_scheduled = False  # the end is postponed, or running
         self.is_pending = False  # the close has begun, or something waits for a call to return
         self.is_stopped = False  # the program has requested the end of its loop
         self.is_done = False
 
     def is_closing(self) -> bool:
         """Return whether a close was requested."""
-        return bool(self._closers)
+        return bool(self._close_callers)
 
     # Calls
 
@@ -152,19 +152,19 @@ class ApplicationCalls:
         self.process.check()
         deadline = time.monotonic() + timeout_s
         me = self.caller()
-        self._closers.append(me)
+        self._close_callers.append(me)
         self.is_pending = True
         if self.is_in_call():
-            if self._closers[0] == me and not self._is_arranged:
-                self._is_arranged = True
+            if self._close_callers[0] == me and not self._is_end_scheduled:
+                self._is_end_scheduled = True
                 self._postpone(lambda: self._finish(deadline, returns))
-        elif self._closers[0] != me:
+        elif self._close_callers[0] != me:
             while not self.is_done and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
         elif not self.is_done:
             while self.has_calls() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
-            self._is_arranged = True  # a callback of the end may call close, too
+            self._is_end_scheduled = True  # a callback of the end may call close, too
             self.run(lambda: self._finish(deadline, returns))
 
     def _finish(self, deadline: float, returns: bool | None) -> None:
@@ -193,7 +193,7 @@ class ApplicationTask:
     """
 
     work: Callable[[], BaseException | None]
-    answer: Callable[[BaseException | None], None] = _ignore
+    on_done: Callable[[BaseException | None], None] = _ignore
     was_interrupted: bool = False
 
 
@@ -206,10 +206,10 @@ class ApplicationTasks(Mailbox[ApplicationTask]):
         try:
             self.items.popleft()
             result = task.work()
-            task.answer(result)
+            task.on_done(result)
         except BaseException as error:
             if task.was_interrupted:
-                task.answer(error)
+                task.on_done(error)
             elif task not in self.items:
                 task.was_interrupted = True
                 self.items.appendleft(task)
@@ -270,13 +270,13 @@ class OwnProcess:
     def __init__(self) -> None:
         self._pid = os.getpid()
 
-    def is_this(self) -> bool:
+    def is_current(self) -> bool:
         """Return whether this is that process, not a fork of it."""
         return os.getpid() == self._pid
 
     def check(self) -> None:
         """Raise LocalProtocolError if this is a child of ``os.fork``."""
-        if not self.is_this():
+        if not self.is_current():
             raise LocalProtocolError(
                 f"this member runs in process {self._pid}, and this is a fork of it, process "
                 f"{os.getpid()}: make a new one here, or start processes with spawn"

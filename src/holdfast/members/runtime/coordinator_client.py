@@ -77,19 +77,19 @@ class CoordinatorClient:
         """Send the request of an action; the answer comes through ``post``."""
         match action:
             case actions.FindCoordinator():
-                self._answer(action.request, partial(self._find, action))
+                self._submit(action.request, partial(self._find, action))
             case actions.SendJoin():
-                self._answer(action.request, partial(self._join, action))
+                self._submit(action.request, partial(self._join, action))
             case actions.SendSync():
-                self._answer(action.request, partial(self._sync, action))
+                self._submit(action.request, partial(self._sync, action))
             case actions.SendHeartbeat():
-                self._answer(action.request, partial(self._heartbeat, action))
+                self._submit(action.request, partial(self._heartbeat, action))
             case actions.SendLeave():
-                self._answer(action.request, partial(self._leave, action))
+                self._submit(action.request, partial(self._leave, action))
             case _:
                 raise AssertionError(f"{type(action).__name__} is not a request")
 
-    def _answer(self, request: int, work: Callable[[], Coroutine[Any, Any, events.Event]]) -> None:
+    def _submit(self, request: int, work: Callable[[], Coroutine[Any, Any, events.Event]]) -> None:
         def failed(error: BaseException) -> None:
             is_refused = is_refused_login(error) and not self._connections.tries_logins_again
             if isinstance(error, RemoteProtocolError) or is_refused:
@@ -113,8 +113,8 @@ class CoordinatorClient:
             coordinator_keys=[self._group],
             **REQUESTS["FindCoordinator"].bounds,
         )
-        answer = await self._send(request, None, timeout_ms)
-        coordinator = answer.coordinators[0] if answer.coordinators else answer
+        response = await self._send(request, None, timeout_ms)
+        coordinator = response.coordinators[0] if response.coordinators else response
         raise_code(coordinator.error_code)
         cluster = self._connections.cluster
         self._join_node = cluster.add_coordinator(
@@ -137,24 +137,24 @@ class CoordinatorClient:
             reason=action.reason[:255],
             **REQUESTS["JoinGroup"].bounds,
         )
-        answer = await self._send(request, self._join_node, action.timeout_ms)
+        response = await self._send(request, self._join_node, action.timeout_ms)
         members = tuple(
             events.JoinedMember(
                 member_id=m.member_id,
                 instance_id=m.group_instance_id,
                 metadata=bytes(m.metadata),
             )
-            for m in answer.members
+            for m in response.members
         )
         return events.JoinAnswered(
             request=action.request,
-            error=answer.error_code,
-            generation=answer.generation_id,
-            protocol_name=answer.protocol_name or "",
-            leader_id=answer.leader or "",
-            member_id=answer.member_id or "",
+            error=response.error_code,
+            generation=response.generation_id,
+            protocol_name=response.protocol_name or "",
+            leader_id=response.leader or "",
+            member_id=response.member_id or "",
             members=members,
-            skip_assignment=bool(getattr(answer, "skip_assignment", False)),
+            skip_assignment=bool(getattr(response, "skip_assignment", False)),
         )
 
     async def _sync(self, action: actions.SendSync) -> events.Event:
@@ -165,19 +165,19 @@ class CoordinatorClient:
             assignments=list(action.assignments),
             **REQUESTS["SyncGroup"].bounds,
         )
-        answer = await self._send(request, self._join_node, action.timeout_ms)
+        response = await self._send(request, self._join_node, action.timeout_ms)
         return events.SyncAnswered(
             request=action.request,
-            error=answer.error_code,
-            assignment=bytes(answer.assignment or b""),
+            error=response.error_code,
+            assignment=bytes(response.assignment or b""),
         )
 
     async def _heartbeat(self, action: actions.SendHeartbeat) -> events.Event:
         request = self._requests.HeartbeatRequest(
             **self._identity(action), **REQUESTS["Heartbeat"].bounds
         )
-        answer = await self._send(request, self._beat_node, action.timeout_ms)
-        return events.HeartbeatAnswered(action.request, answer.error_code)
+        response = await self._send(request, self._beat_node, action.timeout_ms)
+        return events.HeartbeatAnswered(action.request, response.error_code)
 
     def _identity(self, action: actions.SendSync | actions.SendHeartbeat) -> dict[str, Any]:
         return {
@@ -196,11 +196,11 @@ class CoordinatorClient:
         request = self._requests.LeaveGroupRequest(
             group_id=self._group, members=[identity], **REQUESTS["LeaveGroup"].bounds
         )
-        answer = await self._send(request, self._beat_node, action.timeout_ms)
-        return events.LeaveAnswered(action.request, answer.error_code)
+        response = await self._send(request, self._beat_node, action.timeout_ms)
+        return events.LeaveAnswered(action.request, response.error_code)
 
     def commit(
-        self, offsets: Mapping[TopicPartition, OffsetToCommit], who: Identity
+        self, offsets: Mapping[TopicPartition, OffsetToCommit], identity: Identity
     ) -> concurrent.futures.Future[int]:
         """Commit with exactly the given identity.
 
@@ -209,16 +209,16 @@ class CoordinatorClient:
         kind = self._requests.OffsetCommitRequest
         request = kind(
             group_id=self._group,
-            generation_id_or_member_epoch=who.generation,
-            member_id=who.member_id,
-            group_instance_id=who.instance_id,
+            generation_id_or_member_epoch=identity.generation,
+            member_id=identity.member_id,
+            group_instance_id=identity.instance_id,
             topics=_commit_topics(kind.OffsetCommitRequestTopic, offsets),
             **REQUESTS["OffsetCommit"].bounds,
         )
 
         async def work() -> int:
-            answer = await self._send(request, self._beat_node)
-            refused = [(t.name, p.error_code) for t in answer.topics for p in t.partitions]
+            response = await self._send(request, self._beat_node)
+            refused = [(t.name, p.error_code) for t in response.topics for p in t.partitions]
             topic, code = next((one for one in refused if one[1]), ("", 0))
             if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
                 # The caller gets only the code, and does not know the topic.
@@ -250,12 +250,12 @@ class CoordinatorClient:
     ) -> dict[TopicPartition, int]:
         kind = self._requests.OffsetFetchRequest
         request = _fetch_request(kind, self._group, topics, stable)
-        answer = await self._send(request, self._beat_node)
-        if answer.API_VERSION >= _GROUPS_SINCE:
-            answer = answer.groups[0]
-        raise_code(answer.error_code)
+        response = await self._send(request, self._beat_node)
+        if response.API_VERSION >= _GROUPS_SINCE:
+            response = response.groups[0]
+        raise_code(response.error_code)
         offsets = {}
-        for topic in answer.topics:
+        for topic in response.topics:
             for part in topic.partitions:
                 raise_code(part.error_code, f"topic {topic.name!r}")
                 offsets[(topic.name, part.partition_index)] = part.committed_offset

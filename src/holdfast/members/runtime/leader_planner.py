@@ -109,24 +109,24 @@ class LeaderPlanner:
         counts = dict(request.partitions)
         try:
             self._look_up(request, counts)
-            fresh = _of_existing(request, counts)
+            fresh = _with_existing(request, counts)
             existing = dict(fresh.partitions)
             lags = self._lags(existing) if self._wants_lags else None
             leader_round = read_round(self._assignors, fresh)
             if leader_round.said:  # under a stock assignor no member sends its location
-                self._warnings.shared_locations(leader_round.said)
+                self._warnings.log_shared_locations(leader_round.said)
             if self._version is not None:
-                newer = self._newer(leader_round, self._version())
+                newer = self._newer_version(leader_round, self._version())
                 leader_round = replace(leader_round, newer=newer)
             racks = self._racks(existing) if leader_round.has_racks else None
             done = compute(
                 self._assignors, fresh, lags=lags, racks=racks, leader_round=leader_round
             )
         except (HoldfastError, TimeoutError) as error:
-            done = stay(self._assignors, _of_existing(request, counts), error)
+            done = stay(self._assignors, _with_existing(request, counts), error)
         except Exception as error:  # our bug; the group continues
             self._log.exception("the leader's plan failed")
-            done = stay(self._assignors, _of_existing(request, counts), error)
+            done = stay(self._assignors, _with_existing(request, counts), error)
         done = replace(done, partitions=tuple(sorted(counts.items())))
         self.delays.record(request, done)
         return done
@@ -141,12 +141,12 @@ class LeaderPlanner:
         counts |= {topic: known.get(topic, 0) for topic in topics}
         refused: Mapping[str, int] = {}
         if not topics <= known.keys():
-            answer = self._count(topics)
-            counts |= {topic: n for topic, n in answer.counts.items() if topic in topics}
-            refused = {t: code for t, code in answer.refused.items() if not counts.get(t, 1)}
-        self._warnings.left_out(refused, request.members, request.member_id)
+            found = self._count(topics)
+            counts |= {topic: n for topic, n in found.counts.items() if topic in topics}
+            refused = {t: code for t, code in found.refused.items() if not counts.get(t, 1)}
+        self._warnings.log_left_out(refused, request.members, request.member_id)
 
-    def _newer(self, leader_round: LeaderRound, own: int | None) -> VersionedCounts | None:
+    def _newer_version(self, leader_round: LeaderRound, own: int | None) -> VersionedCounts | None:
         """Return the group's newest version if newer than this leader's; log it once."""
         from holdfast.core.machine.leader.subscriptions import newest_reported
 
@@ -174,7 +174,7 @@ class LeaderPlanner:
             return None
 
 
-def _of_existing(
+def _with_existing(
     request: actions.ComputeAssignment, counts: Mapping[str, int]
 ) -> actions.ComputeAssignment:
     """Return the request with the counts of the topics that exist, sorted by name."""
@@ -308,7 +308,7 @@ class LeaderWarnings:
         self._reported: dict[str, tuple[int, tuple[str, ...]]] = {}
         self._has_reported_locations = False
 
-    def left_out(
+    def log_left_out(
         self, refused: Mapping[str, int], members: Sequence[JoinedMember], leader: str
     ) -> None:
         """Log what has changed about topics that are left out.
@@ -341,7 +341,7 @@ class LeaderWarnings:
         if len(changed) > MAX_REPORTED:
             self._log.warning("and %d more topics get no owner", len(changed) - MAX_REPORTED)
 
-    def shared_locations(self, members: Iterable[SubscribedMember]) -> None:
+    def log_shared_locations(self, members: Iterable[SubscribedMember]) -> None:
         """Warn if several members have one location."""
         from holdfast.core.machine.leader.subscriptions import shared_locations
 

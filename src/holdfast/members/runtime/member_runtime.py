@@ -62,7 +62,7 @@ class MemberRuntime:
         self.log = log = MemberLog(settings) if planner is None else planner.log
         member = make_member(settings, assignors, is_worker=resources is not None)
         ready = ReadyFile.of(settings, log)
-        self._closers: list[Callable[[], object]] = [connections.close]
+        self._close_steps: list[Callable[[], object]] = [connections.close]
         try:
             connections.open()
             self.lookup = Lookup(connections)
@@ -75,7 +75,7 @@ class MemberRuntime:
                 find_racks=lambda topics: self.lookup.racks(topics).result(),
                 log=log,
             )
-            self._closers = [*self._closers, rebalance_handler.end]
+            self._close_steps = [*self._close_steps, rebalance_handler.end]
             self.member_thread = MemberThread(
                 member,
                 rebalance_handler,
@@ -85,13 +85,13 @@ class MemberRuntime:
                 ready=ready,
                 is_orphaned=self._is_orphaned,
             )
-            self._closers.append(self.member_thread.stop)
+            self._close_steps.append(self.member_thread.stop)
             if resources is None:
                 self.watch = MetadataWatch(settings, self.lookup, self._post, self.fail, log)
-                self._closers = [self.watch.wait_ended, *self._closers, self.watch.end]
+                self._close_steps = [self.watch.wait_ended, *self._close_steps, self.watch.end]
             else:
                 resources.post = self._post
-            self.shared = resources or self.watch
+            self.metadata = resources or self.watch
         except BaseException:
             self.close()
             raise
@@ -117,7 +117,7 @@ class MemberRuntime:
     def subscribe(self, topics: tuple[str, ...], pattern: TopicPredicate | None) -> None:
         """Subscribe, and join the group if the member has not joined."""
         self.member_thread.start(self.coordinator)
-        self.shared.subscribe(topics, pattern)
+        self.metadata.subscribe(topics, pattern)
 
     def metrics(self) -> MemberMetrics:
         """Return the counters."""
@@ -130,15 +130,15 @@ class MemberRuntime:
 
     def close(self) -> None:
         """Close every component; a second call continues where the first was interrupted."""
-        while self._closers:
-            closer = self._closers[-1]
+        while self._close_steps:
+            closer = self._close_steps[-1]
             try:
                 closer()
             except Exception:
-                self._closers.remove(closer)
+                self._close_steps.remove(closer)
                 raise
-            if closer in self._closers:  # a second thread may close at the same time
-                self._closers.remove(closer)
+            if closer in self._close_steps:  # a second thread may close at the same time
+                self._close_steps.remove(closer)
 
 
 def metrics_of(
@@ -161,7 +161,7 @@ def metrics_of(
         commit_total=counts["commit"],
         commit_failed_total=counts["commit_failed"],
         records_consumed_total=counts["records"],
-        missing_topics=() if runtime is None else runtime.shared.missing,
+        missing_topics=() if runtime is None else runtime.metadata.missing,
         waiting=planner.delays.read() if snapshot.is_leader else (),
         reassigned_partitions=planner.delays.n_reassigned if snapshot.is_leader else 0,
         rebalance_total=times.rebalances.n,
@@ -208,12 +208,12 @@ class MetadataWatch:
         self._lookup = lookup
         self._post = post
         self._fail = fail
-        self._every_s: float = settings["metadata.max.age.ms"] / 1000
-        self._again_s: float = settings["retry.backoff.max.ms"] / 1000
+        self._refresh_interval_s: float = settings["metadata.max.age.ms"] / 1000
+        self._retry_interval_s: float = settings["retry.backoff.max.ms"] / 1000
         self._lock = threading.Lock()
         self._counts: Mapping[str, int] = {}  # as the machine last got them
         self._topics: frozenset[str] = frozenset()
-        self._others: frozenset[str] = frozenset()
+        self._other_topics: frozenset[str] = frozenset()
         self._pattern: TopicPredicate | None = None
         self._subscribed: tuple[str, ...] | None = None
         self.missing: tuple[str, ...] = ()  # topics of the subscription that do not exist
@@ -247,32 +247,32 @@ class MetadataWatch:
     def count(self, topics: frozenset[str]) -> FoundTopics:
         """Count the partitions of a leader's ``topics`` now, and keep watching them."""
         with self._lock:
-            self._others = topics
+            self._other_topics = topics
         try:
-            answer = self._report()
+            found = self._report()
         except HoldfastError:
             self._post_counts(
                 self._counts
             )  # the leader plans without the rest; notice when it appears
             self._wake.put(None)
             raise
-        unknown = dict.fromkeys(topics - answer.counts.keys(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
-        return FoundTopics(counts=answer.counts, refused={**unknown, **answer.refused})
+        unknown = dict.fromkeys(topics - found.counts.keys(), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+        return FoundTopics(counts=found.counts, refused={**unknown, **found.refused})
 
     def _report(self) -> FoundTopics:
         with self._lock:
-            wanted = None if self._pattern is not None else self._topics | self._others
-        answer = self._lookup.partitions(wanted).result()
-        self._post_counts(answer.counts)
-        for topic in sorted(self._topics & answer.refused.keys()):
-            if (code := answer.refused[topic]) in FATAL:
+            wanted = None if self._pattern is not None else self._topics | self._other_topics
+        found = self._lookup.partitions(wanted).result()
+        self._post_counts(found.counts)
+        for topic in sorted(self._topics & found.refused.keys()):
+            if (code := found.refused[topic]) in FATAL:
                 text = f"topic {topic!r}: {describe(code)}"
                 self._fail(RemoteProtocolError(text, error_code=code))
-        return answer
+        return found
 
     def _post_counts(self, counts: Mapping[str, int]) -> None:
         with self._lock:
-            self._counts = {**dict.fromkeys(self._topics | self._others, 0), **counts}
+            self._counts = {**dict.fromkeys(self._topics | self._other_topics, 0), **counts}
             counted = tuple(sorted(self._counts.items()))
         self._post(events.MetadataChanged(counted))
 
@@ -290,10 +290,10 @@ class MetadataWatch:
             self._wake.items.clear()
             if self._ended.is_set():
                 return
-            wait_s = self._every_s
+            wait_s = self._refresh_interval_s
             try:
                 if not self._refresh():
-                    wait_s = self._again_s
+                    wait_s = self._retry_interval_s
             except HoldfastError as error:
                 if self._ended.is_set():
                     return
@@ -301,7 +301,7 @@ class MetadataWatch:
                     self._fail(error)
                 else:
                     self._log.warning("the topics are not known yet: %s", error)
-                    wait_s = self._again_s
+                    wait_s = self._retry_interval_s
             with suppress(queue.Empty):
                 self._wake.first(wait_s)
 

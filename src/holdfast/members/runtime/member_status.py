@@ -87,8 +87,8 @@ class ReadyFile:
         self._path = path or Path()
         self._log = log
         self._is_wanted = path is not None
-        self._is_there = False
-        self._is_warned = False  # about a file that cannot be written
+        self._exists = False
+        self._has_warned = False  # about a file that cannot be written
         if path is not None:
             _clear(path)
 
@@ -98,45 +98,45 @@ class ReadyFile:
         path = settings[READY_FILE]
         return cls(None if path is None else Path(path), log)
 
-    def leave(self, state: MemberState) -> None:
+    def remove_unless_stable(self, state: MemberState) -> None:
         """Remove the file unless the member is stable; before the actions of that state."""
         if state is not MemberState.STABLE:
-            self.end()
+            self.remove()
 
-    def enter(self, state: MemberState, generation: int) -> None:
+    def create_if_stable(self, state: MemberState, generation: int) -> None:
         """Create the file if the member is stable; its text is the generation."""
-        if not self._is_wanted or state is not MemberState.STABLE or self._is_there:
+        if not self._is_wanted or state is not MemberState.STABLE or self._exists:
             return
         new = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         try:
             with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
                 file.write(f"generation {generation}\n")
             new.replace(self._path)
-            self._is_there = True
+            self._exists = True
         except OSError as error:
             self._warn(error)
 
-    def beat(self) -> None:
+    def touch(self) -> None:
         """Update the file's time: the coordinator has acknowledged a heartbeat."""
-        if self._is_there:
+        if self._exists:
             try:
                 os.utime(self._path)
             except OSError as error:
-                self._is_there = False  # another process removed it: it is written again
+                self._exists = False  # another process removed it: it is written again
                 self._warn(error)
 
-    def end(self) -> None:
+    def remove(self) -> None:
         """Remove the file."""
-        if self._is_there:
-            self._is_there = False
+        if self._exists:
+            self._exists = False
             try:
                 self._path.unlink(missing_ok=True)
             except OSError as error:
                 self._warn(error)
 
     def _warn(self, error: OSError) -> None:
-        if not self._is_warned:
-            self._is_warned = True
+        if not self._has_warned:
+            self._has_warned = True
             self._log.warning("%s: %s cannot be kept: %s", READY_FILE, self._path, error)
 
 

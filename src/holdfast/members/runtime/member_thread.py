@@ -37,7 +37,7 @@ from holdfast.members.metrics import RebalanceTimes
 from holdfast.members.runtime.coordinator_client import CoordinatorClient
 from holdfast.members.runtime.member_status import NAME, Log, MemberLog, MemberSnapshot, ReadyFile
 
-_GOING = ENDED | {MemberState.LEAVING}
+_LEAVING_OR_ENDED = ENDED | {MemberState.LEAVING}
 _DROPPED_AT_END = (events.MetadataChanged, events.SubscriptionChanged, events.RejoinRequested)
 
 
@@ -158,10 +158,10 @@ class MemberThread:
         if self._has_ended:
             return False
         reached = Flag()
-        self.after(reached.set)
+        self.call_soon(reached.set)
         return reached.wait(timeout_s)
 
-    def after(self, work: Callable[[], object]) -> None:
+    def call_soon(self, work: Callable[[], object]) -> None:
         """Call ``work`` on the member thread once all posted events are done.
 
         After the end of the thread ``work`` is called at once.
@@ -171,7 +171,7 @@ class MemberThread:
             self._finish_work()
 
     def _finish_work(self) -> None:
-        """Do the work of :meth:`after` that is left when the thread ends."""
+        """Do the work of :meth:`call_soon` that is left when the thread ends."""
         while self._events.items:
             with suppress(IndexError):  # another thread does the same
                 left = self._events.items.popleft()
@@ -201,42 +201,42 @@ class MemberThread:
                 if callable(event):
                     event()
                     continue
-                if self._member.state in _GOING and isinstance(event, _DROPPED_AT_END):
+                if self._member.state in _LEAVING_OR_ENDED and isinstance(event, _DROPPED_AT_END):
                     continue  # it was queued when the application closed
                 if isinstance(event, events.HeartbeatAnswered) and event.error == 0:
                     self.heartbeat_answered_at = time.monotonic()
                 self.times.record_event(event)
-                answer = self._member.step(_now_ms(), event)
+                new_actions = self._member.step(_now_ms(), event)
                 # A commit on another thread reads the snapshot first, then the offsets. If
                 # the snapshot were changed first, that commit could find nothing owned and nothing
                 # lost, and would return as if there were nothing to commit.
-                drops = [action for action in answer if isinstance(action, actions.DropNow)]
+                drops = [action for action in new_actions if isinstance(action, actions.DropNow)]
                 for drop in drops:
-                    self.times.lose(drop)
+                    self.times.record_loss(drop)
                     self._rebalance_handler.drop(drop.resources, drop.lost)
                 self.snapshot = _snapshot(self._member)  # before a callback can read it
-                self._ready.leave(self.snapshot.state)
-                for action in answer:
+                self._ready.remove_unless_stable(self.snapshot.state)
+                for action in new_actions:
                     self._perform(action)
-                self._show_readiness(event)
+                self._update_ready_file(event)
                 if self._member.state in ENDED:
                     self.finished.set()
         except Exception as error:  # our bug: the application gets the error, nothing hangs
             self._log.exception("the member thread failed")
             self.fail(ClientError(f"the member thread failed: {type(error).__name__}: {error}"))
         finally:
-            self._ready.end()
+            self._ready.remove()
             self.finished.set()
             self._has_ended = True
             self._finish_work()
 
-    def _show_readiness(self, event: events.Event) -> None:
+    def _update_ready_file(self, event: events.Event) -> None:
         if self.failure is not None:
-            self._ready.end()
+            self._ready.remove()
             return
         if isinstance(event, events.HeartbeatAnswered) and event.error == 0:
-            self._ready.beat()
-        self._ready.enter(self.snapshot.state, self.snapshot.identity.generation)
+            self._ready.touch()
+        self._ready.create_if_stable(self.snapshot.state, self.snapshot.identity.generation)
 
     def _next(self) -> events.Event | _Work | None:
         deadline = self._member.deadline_ms
@@ -295,7 +295,7 @@ class MemberThread:
             self.post(events.AssignmentFailed(action.token, reason))
 
     def _record_rebalance(self, action: actions.JoinCompleted) -> None:
-        self.times.complete(action)
+        self.times.record_completed(action)
         planned, self._planned = self._planned, None
         is_mine = planned is not None and planned.generation == action.generation
         self._led = planned if is_mine and action.is_leader else None

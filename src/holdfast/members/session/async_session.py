@@ -10,8 +10,8 @@ delivered.
 
 **Strategy.** An exception of a signal handler may interrupt a job and end the loop's run. The job
 is repeated when the loop runs again (:mod:`holdfast.members.runtime.application_calls`), so each
-may be begun twice. :meth:`AsyncSession.do_due` does whatever is due; every job calls it, and the
-client does now and then, in case an exception came after a job was queued and before it ran.
+may be begun twice. :meth:`AsyncSession.run_due_jobs` does whatever is due; every job calls it, and
+the client does now and then, in case an exception came after a job was queued and before it ran.
 
 References: KIP-429 (callbacks).
 """
@@ -132,7 +132,7 @@ class AsyncSession(GroupSession):
         self.membership.leave(returns=returns, process_ends=process_ends)
         while not self.membership.is_finished() and time.monotonic() < deadline:
             self.begin_poll()
-            self.do_due()
+            self.run_due_jobs()
             await asyncio.sleep(_POLL_S)
 
     def stop_callbacks(self) -> None:
@@ -158,7 +158,7 @@ class AsyncSession(GroupSession):
 
     # What is due
 
-    def do_due(self) -> None:
+    def run_due_jobs(self) -> None:
         """Do the member's jobs, and answer for callbacks that have ended."""
         try:
             while not self._is_over and self._jobs.items:
@@ -170,18 +170,18 @@ class AsyncSession(GroupSession):
         except queue.Empty:
             return
         except BaseException:
-            self._loop.call_soon(self.do_due)  # the job is queued again
+            self._loop.call_soon(self.run_due_jobs)  # the job is queued again
             raise
 
-    def _later(
+    def _queue_job(
         self,
         work: Callable[[], None],
-        answer: Callable[[BaseException | None], None] = lambda _: None,
+        on_done: Callable[[BaseException | None], None] = lambda _: None,
     ) -> bool:
         """Queue a job for the loop; return False if the loop is closed."""
-        self._jobs.put(ApplicationTask(work, answer))
+        self._jobs.put(ApplicationTask(work, on_done))
         try:
-            self._loop.call_soon_threadsafe(self.do_due)
+            self._loop.call_soon_threadsafe(self.run_due_jobs)
         except RuntimeError:
             return False
         return True
@@ -220,7 +220,7 @@ class AsyncSession(GroupSession):
             running.task = self._loop.create_task(self._run(running, should_report=should_report))
         if running not in self._running:
             self._running.append(running)
-        running.task.add_done_callback(lambda _: self.do_due())
+        running.task.add_done_callback(lambda _: self.run_due_jobs())
         if is_assigned:
             self.adapter.apply_assignment(notification.resources)
 
@@ -274,13 +274,15 @@ class AsyncSession(GroupSession):
         self, resources: tuple[Resource, ...], drained: Callable[[], None]
     ) -> None:
         """Stop delivery of ``resources``; call ``drained`` once they are processed."""
-        if not self._later(partial(self._mark_pending_revocation, frozenset(resources), drained)):
+        if not self._queue_job(
+            partial(self._mark_pending_revocation, frozenset(resources), drained)
+        ):
             drained()
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:
         """Hide ``resources``; nothing delivered of them is committed afterwards."""
-        self.subscription_state.lose(resources, notified=lost)
-        self._later(partial(self._stop_delivery, resources))
+        self.subscription_state.record_loss(resources, notified=lost)
+        self._queue_job(partial(self._stop_delivery, resources))
 
     def call(
         self,
@@ -290,12 +292,12 @@ class AsyncSession(GroupSession):
     ) -> None:
         """Run a callback, with the steps before and after it."""
         running = _RunningNotification(notification=Notification(call, resources), done=done)
-        if not self._later(partial(self._call, running)):
+        if not self._queue_job(partial(self._call, running)):
             done(None)
 
     def commit(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Commit the processed offsets of revoked partitions."""
-        if not self._later(
+        if not self._queue_job(
             self.record_positions, lambda _: self.commits.commit_revoked(action, done)
         ):
             done(-1)

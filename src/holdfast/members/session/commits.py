@@ -14,8 +14,8 @@
   comes.
 
 **Strategy.** A commit is a future. Its first attempt is sent by the caller, later ones by the IO
-thread, which also takes the responses. The sending thread holds the lock :attr:`Commits.order`, so
-requests go out in the order in which they were decided; inside it
+thread, which also takes the responses. The sending thread holds the lock
+:attr:`Commits.order_lock`, so requests go out in the order in which they were decided; inside it
 :class:`~holdfast.members.session.subscription_state.SubscriptionState` takes its own lock. No
 thread waits inside either lock, and no future is completed there, because its callbacks may be the
 application's.
@@ -91,7 +91,7 @@ class Commits:
         self._membership = membership
         self._subscription_state = subscription_state
         self._on_last_commit = on_last_commit
-        self.order = threading.RLock()
+        self.order_lock = threading.RLock()
         self._newest: dict[Resource, _SentCommit | None] = {}  # latest commit of the partition
         self._pending: set[SignalSafeFuture[None]] = set()
 
@@ -119,11 +119,11 @@ class Commits:
             If no broker answered in time: an error of the future.
         """
         self._membership.process.check()
-        terms = self._subscription_state.numbers(offsets)
+        terms = self._subscription_state.term_numbers(offsets)
         deadline = time.monotonic() + timeout_s
         commit = _SentCommit(offsets=offsets, terms=terms, origin=origin, deadline=deadline)
         try:
-            with self.order:
+            with self.order_lock:
                 snapshot = self._checked(commit, offsets)
                 self._newest.update(dict.fromkeys(offsets, commit))
                 self._pending.add(commit.done)
@@ -147,7 +147,7 @@ class Commits:
         elif commit.origin is CommitOrigin.NAMED:
             refused = self._subscription_state.refused(snapshot.terms, offsets)
             self._subscription_state.mark_raised(refused)
-            lost = loss_of(refused, self._subscription_state)
+            lost = loss_error(refused, self._subscription_state)
         if lost is not None:
             raise lost
         if commit.origin is CommitOrigin.NAMED:
@@ -158,7 +158,9 @@ class Commits:
         self, partitions: Collection[Resource] | None = None
     ) -> RemoteProtocolError | None:
         """Return the error about uncommitted records that were lost; mark it as raised."""
-        return loss_of(self._subscription_state.mark_raised(partitions), self._subscription_state)
+        return loss_error(
+            self._subscription_state.mark_raised(partitions), self._subscription_state
+        )
 
     def _send(self, commit: _SentCommit, snapshot: MemberSnapshot) -> Callable[[], None]:
         """Send a commit; return what takes the response, to be called outside :attr:`order`."""
@@ -173,23 +175,26 @@ class Commits:
         }
         if not offsets:
             return lambda: commit.done.set_result(None)
-        who = snapshot.identity
-        response = self._runtime.coordinator.commit(offsets, who)
+        identity = snapshot.identity
+        response = self._runtime.coordinator.commit(offsets, identity)
         return lambda: response.add_done_callback(
-            lambda done: self._on_response(commit, offsets, who, done)
+            lambda done: self._on_response(commit, offsets, identity, done)
         )
 
     def _on_response(
-        self, commit: _SentCommit, offsets: Offsets, who: Identity, response: Future[int]
+        self, commit: _SentCommit, offsets: Offsets, identity: Identity, response: Future[int]
     ) -> None:
         """Take the response to one attempt, on the IO thread."""
         code, error = self._outcome(offsets, response)
         snapshot = self._runtime.member_thread.snapshot
-        if code == ErrorCode.FENCED_INSTANCE_ID and who.member_id != snapshot.identity.member_id:
+        if (
+            code == ErrorCode.FENCED_INSTANCE_ID
+            and identity.member_id != snapshot.identity.member_id
+        ):
             code = ErrorCode.UNKNOWN_MEMBER_ID  # this process has joined again, with another id
         if code > 0:
-            self._runtime.member_thread.record_refused(who.generation, code)
-        is_late = snapshot.state is _JOINING or snapshot.identity.generation > who.generation
+            self._runtime.member_thread.record_refused(identity.generation, code)
+        is_late = snapshot.state is _JOINING or snapshot.identity.generation > identity.generation
         if error is None and code == 0:
             commit.done.set_result(None)
         elif error is not None:
@@ -206,7 +211,7 @@ class Commits:
         code = -1 if response.cancelled() or failed is not None else response.result()
         self._runtime.counters.add("commit" if code == 0 else "commit_failed")
         if code == 0:
-            self._subscription_state.committed(offsets)
+            self._subscription_state.record_committed(offsets)
         return code, failed if isinstance(failed, RemoteProtocolError) else None
 
     def _retry(self, commit: _SentCommit, closed: BaseException | None) -> None:
@@ -214,7 +219,7 @@ class Commits:
             commit.done.set_exception(closed)
             return
         try:
-            with self.order:
+            with self.order_lock:
                 left = {tp: a for tp, a in commit.offsets.items() if self._newest.get(tp) is commit}
                 on_sent = self._send(commit, self._checked(commit, left))
         except HoldfastError as error:
@@ -223,7 +228,7 @@ class Commits:
         on_sent()
 
     def _refuse(self, commit: _SentCommit, code: int) -> None:
-        error = not_committed(code)
+        error = commit_error(code)
         if code not in MEMBER_OVER:
             commit.done.set_exception(error)
             return
@@ -232,19 +237,20 @@ class Commits:
             self._subscription_state.mark_raised(commit.offsets)
             commit.done.set_exception(error)
 
-        self._runtime.member_thread.after(report_loss)  # the member has recorded its loss by then
+        # By then the member has recorded its loss.
+        self._runtime.member_thread.call_soon(report_loss)
 
     def commit_revoked(self, action: actions.Commit, done: Callable[[int], None]) -> None:
         """Send the last commit of revoked partitions, with what is processed; never retry it."""
-        who = Identity(
+        identity = Identity(
             generation=action.generation,
             member_id=action.member_id,
             instance_id=action.instance_id,
         )
-        with self.order:
+        with self.order_lock:
             offsets = self._subscription_state.revoked_offsets(action.resources)
             self._newest.update(dict.fromkeys(action.resources))
-            response = self._runtime.coordinator.commit(offsets, who) if offsets else None
+            response = self._runtime.coordinator.commit(offsets, identity) if offsets else None
         if response is None:
             done(0)
             return
@@ -253,7 +259,7 @@ class Commits:
             code, _ = self._outcome(offsets, response)
             if code in MEMBER_OVER:
                 self._subscription_state.record_unreported(offsets)
-            self._on_last_commit(offsets, None if code == 0 else not_committed(code))
+            self._on_last_commit(offsets, None if code == 0 else commit_error(code))
             done(code)
 
         response.add_done_callback(take)
@@ -272,7 +278,7 @@ def _check_owned(snapshot: MemberSnapshot, offsets: Iterable[Resource]) -> None:
             )
 
 
-def loss_of(
+def loss_error(
     refused: Collection[Resource], subscription_state: SubscriptionState
 ) -> RemoteProtocolError | None:
     """Return the error of a commit of records delivered before a loss, None for no record.
@@ -293,7 +299,7 @@ def loss_of(
     )
 
 
-def not_committed(code: int) -> HoldfastError:
+def commit_error(code: int) -> HoldfastError:
     """Return the error of a response with ``code``, -1 for no response."""
     if code < 0:
         return ClientError("the commit was not answered in time: it may be done, or not")

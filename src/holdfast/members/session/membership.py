@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 _log = logging.getLogger(NAME)
-_AGAIN_S = (0.1, 0.2, 0.5, 1.0)  # between attempts to reach a broker; the last one stays
+_RETRY_DELAYS_S = (0.1, 0.2, 0.5, 1.0)  # between attempts to reach a broker; the last one stays
 
 
 class Membership:
@@ -82,7 +82,9 @@ class Membership:
         if self._thread.ident is None:  # else an earlier call was interrupted after this
             self._thread.start()
 
-    def join_now(self, topics: tuple[str, ...], pattern: TopicPredicate | None = None) -> None:
+    def connect_and_subscribe(
+        self, topics: tuple[str, ...], pattern: TopicPredicate | None = None
+    ) -> None:
         """Subscribe as :meth:`subscribe`, and wait for a broker."""
         if self.runtime is not None:
             self.subscribe(topics, pattern)
@@ -90,7 +92,7 @@ class Membership:
         self._desired = topics, pattern
         connections = self._connect(self.settings)
         try:
-            self._use(connections)
+            self._start_runtime(connections)
         except BaseException:  # maybe an interruption, after which the next call begins again
             if self.runtime is None:
                 connections.close()
@@ -104,7 +106,7 @@ class Membership:
                 if self._has_ended:
                     return ""
                 connections = self._connections = self._connect(self.settings)
-            self._use(connections)
+            self._start_runtime(connections)
         except SourceError as error:
             return str(error)  # a log may keep the error alive, and with it the consumer
         except BaseException as error:
@@ -112,7 +114,7 @@ class Membership:
         self._opened.set()
         return ""
 
-    def _use(self, connections: Connections) -> None:
+    def _start_runtime(self, connections: Connections) -> None:
         # The machine and the leader's code are loaded when a member opens, not with the client.
         from holdfast.members.runtime.member_runtime import MemberRuntime
 
@@ -199,7 +201,7 @@ class Membership:
 
     def close(self) -> None:
         """Close connections and threads without notice to the group; do nothing in a fork."""
-        if not self.process.is_this():
+        if not self.process.is_current():
             return
         with self._lock:
             self._has_ended = True
@@ -214,7 +216,9 @@ class Membership:
 def _connect(membership: weakref.ref[Membership], ended: Flag, group: str) -> None:
     """Open a member, and try again while no broker answers, until it is forgotten or ``ended``."""
     reported, attempt = "", 0
-    while not ended.wait(_AGAIN_S[min(attempt, len(_AGAIN_S)) - 1] if attempt else 0.0):
+    while not ended.wait(
+        _RETRY_DELAYS_S[min(attempt, len(_RETRY_DELAYS_S)) - 1] if attempt else 0.0
+    ):
         attempt += 1
         if (member := membership()) is None:
             return

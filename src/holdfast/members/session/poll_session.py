@@ -159,7 +159,7 @@ class PollSession(GroupSession):
         :meth:`~holdfast.members.session.membership.Membership.leave`. If it is interrupted, a
         second call continues.
         """
-        self._spare_unseen()
+        self._exclude_unprocessed()
         self.subscription_state.record_poll()
         left_s = min(LAST_COMMIT_S, max(0.0, deadline - time.monotonic()))
         if (sent := self.commit_before_leaving(left_s)) is not None:
@@ -167,7 +167,7 @@ class PollSession(GroupSession):
         self.membership.leave(returns=returns, process_ends=process_ends)
         return self.finish(deadline)
 
-    def _spare_unseen(self) -> None:
+    def _exclude_unprocessed(self) -> None:
         """Exclude from the commit what the application may not have processed."""
         if not self.in_flight.may_be_processed_here():
             self.unprocessed = self.in_flight_from()
@@ -179,7 +179,7 @@ class PollSession(GroupSession):
 
     def finish(self, deadline: float) -> BaseException | None:
         """Do the tasks of a leaving member until it has left."""
-        self._spare_unseen()
+        self._exclude_unprocessed()
         first: BaseException | None = None
         while not self.membership.is_finished() and time.monotonic() < deadline:
             self.subscription_state.record_poll()
@@ -239,7 +239,7 @@ class PollSession(GroupSession):
 
         The callback of a loss, which follows for ``lost``, stops the fetching of those itself.
         """
-        self.subscription_state.lose(resources, notified=lost)
+        self.subscription_state.record_loss(resources, notified=lost)
         self.adapter.stop_delivery(resources)
         without_callback = [tp for tp in resources if tp not in set(lost)]
         self.tasks.put(ApplicationTask(partial(self._drop, without_callback)))

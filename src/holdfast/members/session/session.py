@@ -15,7 +15,7 @@ thread of the application's calls, or on its event loop.
 
 **Locks.** Three, each held for look-ups alone: the lock of
 :class:`~holdfast.members.session.membership.Membership` for its connections and its subscription,
-:attr:`Commits.order` for the order of commits, and inside it the lock of
+:attr:`Commits.order_lock` for the order of commits, and inside it the lock of
 :class:`SubscriptionState`. None is held while a broker, a client's call that may wait, or the
 application is called.
 
@@ -42,7 +42,7 @@ from holdfast.core.machine.shared_values import ListenerCall, Offsets
 from holdfast.core.model.partitions import Resource
 from holdfast.errors import HoldfastError
 from holdfast.members.runtime.application_calls import Once
-from holdfast.members.session.commits import CommitOrigin, Commits, loss_of
+from holdfast.members.session.commits import CommitOrigin, Commits, loss_error
 from holdfast.members.session.membership import Membership
 from holdfast.members.session.subscription_state import SubscriptionState
 
@@ -128,8 +128,8 @@ class GroupSession:
         self._has_reported = False  # whether any assignment was reported
         self._polled_at = 0.0
         self.is_automatic: bool = settings["enable.auto.commit"]
-        self._every_s: float = settings["auto.commit.interval.ms"] / 1000
-        self._commit_at = time.monotonic() + self._every_s
+        self._commit_interval_s: float = settings["auto.commit.interval.ms"] / 1000
+        self._commit_at = time.monotonic() + self._commit_interval_s
 
     # What is assigned
 
@@ -213,17 +213,17 @@ class GroupSession:
             return None
         # Kafka's poll raises nothing for its own commits either. With manual commits the error
         # waits for the application's next commit.
-        lost = loss_of(self.subscription_state.drain_unreported(), self.subscription_state)
+        lost = loss_error(self.subscription_state.drain_unreported(), self.subscription_state)
         if lost is not None:
             runtime.record_unreported_loss(lost)
         left_s = self._commit_at - now
         follows_heartbeat = (
             now - runtime.member_thread.heartbeat_sent_at < _AFTER_HEARTBEAT_S
-            and left_s < self._every_s / 2
+            and left_s < self._commit_interval_s / 2
         )
         if left_s > 0 and not follows_heartbeat:
             return None
-        self._commit_at = now + self._every_s
+        self._commit_at = now + self._commit_interval_s
         offsets = self.to_commit()
         if not offsets or not self.membership.is_member or self.membership.failure is not None:
             return None

@@ -169,7 +169,7 @@ class SubscriptionState:
         with self._lock:
             return {tp for tp, term in self._terms.items() if term.is_active}
 
-    def numbers(self, partitions: Iterable[Resource]) -> dict[Resource, int]:
+    def term_numbers(self, partitions: Iterable[Resource]) -> dict[Resource, int]:
         """Return the numbers of the terms in which ``partitions`` were delivered last."""
         with self._lock:
             return {tp: self._terms[tp].number for tp in partitions if tp in self._terms}
@@ -220,7 +220,7 @@ class SubscriptionState:
             known = {tp: self._terms[tp].last_commit() for tp in partitions if tp in self._terms}
             return {tp: at for tp, at in known.items() if at is not None}
 
-    def committed(self, offsets: Mapping[Resource, OffsetToCommit]) -> None:
+    def record_committed(self, offsets: Mapping[Resource, OffsetToCommit]) -> None:
         """Record offsets as committed."""
         with self._lock:
             for tp, at in offsets.items():
@@ -248,7 +248,7 @@ class SubscriptionState:
 
     # Losses
 
-    def lose(self, partitions: Collection[Resource], notified: Collection[Resource]) -> None:
+    def record_loss(self, partitions: Collection[Resource], notified: Collection[Resource]) -> None:
         """Record a loss; a callback reports the loss of ``notified``.
 
         The others were revoked: ``on_partitions_revoked`` has run for them, or follows.

@@ -77,7 +77,7 @@ class AiokafkaAdapter:
     # Queries
 
     @property
-    def is_new(self) -> bool:
+    def is_unassigned(self) -> bool:
         """Return whether there was no assignment yet."""
         return self._assignment is None
 
@@ -109,9 +109,11 @@ class AiokafkaAdapter:
 
     def apply_assignment(self, partitions: Collection[Resource]) -> None:
         """Begin to fetch; no record is delivered before the callback, which is next, has ended."""
-        holds = self.has_callback(ListenerCall.ASSIGNED)
+        awaits_callback = self.has_callback(ListenerCall.ASSIGNED)
         self._subscription.assign_more(
-            _to_client_partitions(partitions), self.session.subscription_state, holds=holds
+            _to_client_partitions(partitions),
+            self.session.subscription_state,
+            awaits_callback=awaits_callback,
         )
         assignment = getattr(self._subscription.subscription, "assignment", None)
         is_new = isinstance(assignment, MutableAssignment) and assignment is not self._assignment
@@ -265,7 +267,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         self.is_subscribed_again = False  # to the same topics
         self._pending_revocation: set[TopicPartition] = set()
         # Partitions whose callback of the assignment has not ended.
-        self._unannounced: set[TopicPartition] = set()
+        self._pending_on_assigned: set[TopicPartition] = set()
         self._paused_by_user: set[TopicPartition] = set()
 
     # The consumer keeps the listener alive. Tasks of the loop refer to this object, and a listener
@@ -291,7 +293,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
             and self._subscription_type in _AUTOMATIC
         )
         if not keeps:
-            for held in (self._pending_revocation, self._unannounced, self._paused_by_user):
+            for held in (self._pending_revocation, self._pending_on_assigned, self._paused_by_user):
                 held.clear()
             super()._change_subscription(subscription)
             return
@@ -325,18 +327,18 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
                 super().pause(tp)
 
     def _is_held(self, tp: TopicPartition) -> bool:
-        return tp in self._pending_revocation or tp in self._unannounced
+        return tp in self._pending_revocation or tp in self._pending_on_assigned
 
     def assign_more(
         self,
         partitions: Collection[TopicPartition],
         subscription_state: SubscriptionState,
         *,
-        holds: bool = False,
+        awaits_callback: bool = False,
     ) -> None:
         """Add partitions, except those of topics that are no subscription.
 
-        With ``holds`` none of their records is delivered before :meth:`start_delivery`.
+        With ``awaits_callback`` none of their records is delivered before :meth:`start_delivery`.
         """
         subscription = self._subscription
         if subscription is None or not self.partitions_auto_assigned():
@@ -353,18 +355,18 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
                 assignment._unassign()
             new = wanted
             subscription._assignment = MutableAssignment(wanted, subscription_state)
-            for held in (self._pending_revocation, self._unannounced, self._paused_by_user):
+            for held in (self._pending_revocation, self._pending_on_assigned, self._paused_by_user):
                 held.clear()
-        if holds:
+        if awaits_callback:
             self._hold(new)
-            self._unannounced.update(new)
+            self._pending_on_assigned.update(new)
         subscription._reassignment_in_progress = False
         self._notify_assignment_waiters()
 
     def start_delivery(self, partitions: Collection[TopicPartition]) -> None:
         """Deliver records that the application has not paused: the callback has ended."""
-        announced = self._unannounced.intersection(partitions)
-        self._unannounced -= announced
+        announced = self._pending_on_assigned.intersection(partitions)
+        self._pending_on_assigned -= announced
         for tp in announced:
             if self._is_held(tp) or not self.is_assigned(tp):
                 continue
@@ -374,7 +376,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
 
     def drop(self, partitions: Collection[TopicPartition]) -> None:
         """Drop partitions at once."""
-        for held in (self._pending_revocation, self._unannounced, self._paused_by_user):
+        for held in (self._pending_revocation, self._pending_on_assigned, self._paused_by_user):
             held.difference_update(partitions)
         subscription = self._subscription
         if subscription is None or not isinstance(subscription.assignment, MutableAssignment):
@@ -418,7 +420,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
     def paused_partitions(self) -> set[TopicPartition]:
         """Return the partitions that the application has paused."""
         paused: set[TopicPartition] = super().paused_partitions()
-        held = self._pending_revocation | self._unannounced
+        held = self._pending_revocation | self._pending_on_assigned
         return (paused - held) | (paused & self._paused_by_user)
 
 

@@ -195,17 +195,17 @@ class ForeignAssignor:
     def __init__(self, assignor: Any, cluster: Any):
         self.name: str = assignor.name
         self.rebalance_protocols: frozenset[RebalanceProtocol] = designs.EAGER
-        self._theirs = assignor
+        self._original = assignor
         self._cluster = cluster
 
     def subscribe(self, view: MemberView) -> bytes:
         """Return the bytes of a subscription, as aiokafka's assignor writes them."""
-        return bytes(self._theirs.metadata(set(view.topics)).encode())
+        return bytes(self._original.metadata(set(view.topics)).encode())
 
     def read(self, assignment: bytes) -> ReceivedAssignment:
         """Read an assignment, and pass it to aiokafka's assignor."""
         decoded = ConsumerProtocol.ASSIGNMENT.decode(assignment)
-        self._theirs.on_assignment(decoded)
+        self._original.on_assignment(decoded)
         return ReceivedAssignment(
             assigned=frozenset((tp.topic, tp.partition) for tp in decoded.partitions())
         )
@@ -215,7 +215,7 @@ class ForeignAssignor:
         members = {
             m.member_id: ConsumerProtocol.METADATA.decode(m.metadata) for m in leader_round.members
         }
-        plan = self._theirs.assign(
+        plan = self._original.assign(
             _ClusterWithCounts(self._cluster, leader_round.partitions), members
         )
         return {member: bytes(assignment.encode()) for member, assignment in plan.items()}

@@ -36,7 +36,7 @@ _SAME = {
     "security_protocol": "security.protocol",
     "ssl_context": "holdfast.ssl.context",
 }
-_KEEP = {
+_ASSIGNOR_NAMES = {
     RangePartitionAssignor: "range",
     RoundRobinPartitionAssignor: "roundrobin",
 }
@@ -138,8 +138,8 @@ class AiokafkaTokens(AbstractTokenProvider):  # type: ignore[misc]  # aiokafka h
 def _assignor(given: Any, cluster: Any) -> Any:
     """Return a name, an assignor of holdfast, or one written for aiokafka."""
     kind = given if isinstance(given, type) else type(given)
-    if kind in _KEEP:
-        return _KEEP[kind]
+    if kind in _ASSIGNOR_NAMES:
+        return _ASSIGNOR_NAMES[kind]
     if not issubclass(kind, AbstractPartitionAssignor):
         return given
     # aiokafka's own, and the leader's code, are loaded on first use, not with the module.

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
     from holdfast.members.metrics import MemberMetrics
 
-_THEIRS = inspect.signature(aiokafka.AIOKafkaConsumer.__init__)
+_ORIGINAL_INIT = inspect.signature(aiokafka.AIOKafkaConsumer.__init__)
 _ORIGINAL: Any = aiokafka.AIOKafkaConsumer
 WHOLE = "holdfast_whole_assignment"
 INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=STRATEGY)
@@ -124,7 +124,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         )
         from holdfast.members.config.policy import assignors_of
 
-        whole = {name: p.default for name, p in _THEIRS.parameters.items()} | dict(options)
+        whole = {name: p.default for name, p in _ORIGINAL_INIT.parameters.items()} | dict(options)
         self._member_settings = settings_of(
             whole, ours, written=options, loop=self._loop, cluster=self._client.cluster
         )
@@ -215,7 +215,7 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         self._is_stopped = True
 
     async def __aexit__(self, kind: object, error: object, trace: object) -> None:
-        if self._process.is_this():  # a fork leaves its parent's alone
+        if self._process.is_current():  # a fork leaves its parent's alone
             await self.stop()
 
     def _callback(self) -> RunningCallback | None:
@@ -392,7 +392,7 @@ def _end_call(subscription: Any) -> None:
 
 def _signature() -> inspect.Signature:
     """Return aiokafka's own signature, followed by holdfast's keywords."""
-    _, *parameters = _THEIRS.parameters.values()
+    _, *parameters = _ORIGINAL_INIT.parameters.values()
     ours = [
         inspect.Parameter(DELAY, inspect.Parameter.KEYWORD_ONLY, default=None),
         inspect.Parameter("holdfast_options", inspect.Parameter.VAR_KEYWORD),

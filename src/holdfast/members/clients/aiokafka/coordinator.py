@@ -53,7 +53,9 @@ log = logging.getLogger(__name__)
 SERVED_EVERY_S = 0.1
 _LEAVE_S = 30.0
 _TOPICS_S = 1.0
-_OUT = "the commit was refused: the member is out of its group, and has lost its partitions"
+_NOT_A_MEMBER = (
+    "the commit was refused: the member is out of its group, and has lost its partitions"
+)
 
 
 class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has no types
@@ -92,7 +94,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self._wants_leave = False
         self.returns: bool | None = None  # whether the member comes back, by the argument of stop()
         self._fenced: Any = None  # the error, until the application unsubscribes
-        self._looked_at = 0.0
+        self._idle_checked_at = 0.0
         self._ending: asyncio.Task[None] | None = None
         self._begun = create_future()
         super().__init__(client, subscription, **options)
@@ -170,20 +172,23 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     async def _serve_member(self, subscription: Any) -> None:
         session = await self._update_member(subscription)
-        session.do_due()
+        session.run_due_jobs()
         if (sent := session.maybe_auto_commit()) is not None:
             sent[1].add_done_callback(_log_refusal)
         now = time.monotonic()
         # As with aiokafka, no consumer is idle before the first assignment: start() waits for it.
-        if self.adapter.is_new or self._subscription.fetcher_idle_time < now - self._looked_at:
+        if (
+            self.adapter.is_unassigned
+            or self._subscription.fetcher_idle_time < now - self._idle_checked_at
+        ):
             session.record_poll()
-        self._looked_at = now
+        self._idle_checked_at = now
         await self._wait([subscription.unsubscribe_future], SERVED_EVERY_S)
         if session is self.session and (failure := session.membership.failure) is not None:
             self._fenced = (
                 to_client_error(kafka_errors, failure) if session.membership.is_fenced else None
             )
-            await self._forget()
+            await self._close_session()
             await self._push_error_to_user(to_client_error(kafka_errors, failure))
 
     async def _update_member(self, subscription: Any) -> AsyncSession:
@@ -263,7 +268,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             await session.leave(deadline, returns=self.returns)
         else:
             await session.finish(deadline)
-        await self._forget()
+        await self._close_session()
 
     async def _commit_last(self) -> None:
         """Commit for the last time for a consumer that chose its partitions."""
@@ -276,7 +281,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         except kafka_errors.KafkaError as error:
             log.warning("the last commit failed: %s", error)
 
-    async def _forget(self) -> None:
+    async def _close_session(self) -> None:
         """Close the member's runtime."""
         session, self.session = self.session, None
         self._known_subscription, self._group_subscription, self._topics = None, None, frozenset()
@@ -289,7 +294,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
 
     def abandon(self) -> None:
         """End the member of a forgotten consumer, on any thread, without notice to the group."""
-        if self.session is None or not self.session.membership.process.is_this():
+        if self.session is None or not self.session.membership.process.is_current():
             return
         self.session.membership.close()
         with suppress(RuntimeError):  # the loop is closed
@@ -339,7 +344,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         The member has its own connection to it. On aiokafka's the request would wait behind a fetch
         for up to ``fetch_max_wait_ms``.
         """
-        if self._member() is not None:
+        if self._connected_session() is not None:
             return
         if self._closing.done() and self.coordinator_id is None:
             lookup = self._client.coordinator_lookup(CoordinationType.GROUP, self.group_id)
@@ -347,7 +352,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             return
         await super().ensure_coordinator_known()
 
-    def _member(self) -> AsyncSession | None:
+    def _connected_session(self) -> AsyncSession | None:
         """Return the session, once its member is connected."""
         return (
             self.session if self.session is not None and self.session.membership.runtime else None
@@ -357,7 +362,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self, assignment: Any, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None
     ) -> None:
         """Commit ``offsets``, by default all that was delivered, or raise ``CommitFailedError``."""
-        session = self._member()
+        session = self._connected_session()
         if session is None:
             named = assignment.all_consumed_offsets() if offsets is None else offsets
             await super().commit_offsets(assignment, named)
@@ -372,14 +377,14 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         session.record_positions()
         if not session.membership.is_member:
             self.raise_loss()
-            raise kafka_errors.CommitFailedError(_OUT)
+            raise kafka_errors.CommitFailedError(_NOT_A_MEMBER)
         await _commit(
             session, self.adapter.positions(session.subscription_state.active()), CommitOrigin.ALL
         )
 
     def raise_loss(self, partitions: Collection[TopicPartition] | None = None) -> None:
         """Raise the error of lost records (of ``partitions``), if their loss is unreported."""
-        session = self._member()
+        session = self._connected_session()
         if session is not None and (lost := session.commits.take_loss(partitions)) is not None:
             raise commit_failed(lost)
 
@@ -387,7 +392,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
         self, partitions: Collection[TopicPartition]
     ) -> dict[TopicPartition, OffsetAndMetadata]:
         """Request committed offsets; a member waits for open transactions (KIP-447)."""
-        session = self._member()
+        session = self._connected_session()
         if session is None:
             committed: dict[TopicPartition, OffsetAndMetadata]
             committed = await super()._do_fetch_commit_offsets(partitions)
@@ -397,7 +402,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
                 [(tp.topic, tp.partition) for tp in partitions]
             )
         except HoldfastError as error:
-            raise no_committed_offsets(error) from error
+            raise committed_offsets_error(error) from error
         if offsets is None:
             raise kafka_errors.KafkaConnectionError("the assignment has changed: try again")
         known = {TopicPartition(*tp): at for tp, at in offsets.items() if at >= 0}
@@ -431,6 +436,6 @@ def commit_failed(error: HoldfastError) -> Any:
     return kafka_errors.RequestTimedOutError(str(error))
 
 
-def no_committed_offsets(error: HoldfastError) -> Any:
+def committed_offsets_error(error: HoldfastError) -> Any:
     """Return the error of a request for committed offsets; without a response aiokafka retries."""
     return copy.copy(to_connection_error(kafka_errors, error))

@@ -47,7 +47,7 @@ _T = TypeVar("_T")
 _CALLBACKS = ("error_cb", "throttle_cb", "stats_cb", "on_commit")
 
 
-class _Reading:
+class _CancellablePoll:
     """One poll in a thread of the pool, whose await on the loop may be cancelled."""
 
     def __init__(self, consumer: ConfluentConsumer):
@@ -107,7 +107,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         max_workers: int = 100,
         executor: concurrent.futures.Executor | None = None,
     ):
-        self._undelivered: deque[_Reading] = deque()
+        self._undelivered: deque[_CancellablePoll] = deque()
         kind: object = confluent_kafka.Consumer
         if not (isinstance(kind, type) and issubclass(kind, _Original)):  # a mock, say
             OriginalAIOConsumer.__init__(self, consumer_conf, max_workers, executor)
@@ -140,7 +140,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         return consumer._holdfast if isinstance(consumer, ConfluentConsumer) else None
 
     async def __aexit__(self, *_: object) -> None:
-        if (state := self._state()) is None or state.calls.process.is_this():
+        if (state := self._state()) is None or state.calls.process.is_current():
             await self.close()
 
     async def poll(self, *args: Any, **kwargs: Any) -> Message | None:
@@ -182,7 +182,7 @@ class ConfluentAIOConsumer(OriginalAIOConsumer):
         if not isinstance(self._consumer, ConfluentConsumer):  # a mock, say
             result = await self._call(call, *args, **kwargs)
             return await self._prepared(result)
-        reading = _Reading(self._consumer)
+        reading = _CancellablePoll(self._consumer)
         try:
             result = await self._call(reading.read, call, *args, **kwargs)
             return await self._prepared(result)

@@ -34,7 +34,7 @@ from holdfast.cluster.client_configs import oauth_callback
 from holdfast.cluster.diagnosis import known_requests
 from holdfast.cluster.tokens import AWS_MECHANISM, AWS_REGION
 from holdfast.errors import ConfigError
-from holdfast.members.clients.drop_in import NOT_OURS, ClassReplacement, servers
+from holdfast.members.clients.drop_in import CONSUMER_ONLY, ClassReplacement, servers
 from holdfast.members.config.settings import KEYS, Settings
 from holdfast.members.runtime.member_status import NAME
 
@@ -78,7 +78,7 @@ REFUSED = {
     "ssl.engine.id": "the member's connections have no engine of OpenSSL",
     "ssl.crl.location": "the member's connections do not read lists of revoked certificates",
     "group.remote.assignor": "a broker's assignor needs group.protocol=consumer",
-    **NOT_OURS,
+    **CONSUMER_ONLY,
 }
 """Keys that the member cannot honour, and what to do instead."""
 

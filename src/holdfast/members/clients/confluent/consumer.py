@@ -169,7 +169,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         in_flight.last_result, in_flight.caller = None, get_ident()
         try:
             is_short = 0 <= timeout <= SLICE_S
-            has_time = monotonic() < state.due_at and not state.waiting
+            has_time = monotonic() < state.due_at and not state.pending_tasks
             if has_time:
                 message = _poll(self, timeout if is_short else SLICE_S)
             elif calls.is_pending:
@@ -195,7 +195,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         in_flight.last_result, in_flight.caller = None, get_ident()
         try:
             is_short = 0 <= timeout <= SLICE_S
-            has_time = monotonic() < state.due_at and not state.waiting
+            has_time = monotonic() < state.due_at and not state.pending_tasks
             if has_time:
                 messages = _consume(self, num_messages, timeout if is_short else SLICE_S)
             elif calls.is_pending:
@@ -214,9 +214,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         """Return the assignment, as the original does."""
         assignment: list[TopicPartition] = _Original.assignment(self)
         state = self._holdfast
-        return (
-            assignment if state is None else state.adapter.start_positions.as_original(assignment)
-        )
+        return assignment if state is None else state.adapter.pending_starts.as_original(assignment)
 
     def assign(self, partitions: Any) -> None:
         """Assign; inside ``on_assign``, start what the callback was given."""
@@ -236,15 +234,15 @@ class ConfluentConsumer(confluent_kafka.Consumer):
             if state.session is not None:
                 state.session.check_change("incremental_assign", is_incremental=True)
         _Original.incremental_assign(self, partitions)
-        if state is not None and state.adapter.start_positions.waiting:
-            state.adapter.start_positions.without(partitions)
+        if state is not None and state.adapter.pending_starts.waiting:
+            state.adapter.pending_starts.without(partitions)
 
     def unassign(self) -> None:
         """Assign nothing; in ``on_revoke`` and ``on_lost``, none of the callback's partitions."""
         state = self._holdfast
         if state is not None:
             if (callback := state.adapter.running_revocation()) is not None:
-                state.adapter.end_some(callback.resources)
+                state.adapter.unassign_revoked(callback.resources)
                 return
             state.prepare_replacement("unassign")
         _Original.unassign(self)
@@ -255,14 +253,14 @@ class ConfluentConsumer(confluent_kafka.Consumer):
         if state is not None:
             if state.adapter.running_revocation() is not None:
                 _Original.position(self, partitions)  # raises for what is no list of partitions
-                state.adapter.end_some({(p.topic, p.partition) for p in partitions})
+                state.adapter.unassign_revoked({(p.topic, p.partition) for p in partitions})
                 return
             if state.session is None:
                 state.adapter.commit_stored()
             else:
                 state.session.check_change("incremental_unassign", is_incremental=True)
-            if state.adapter.start_positions.waiting:
-                partitions = state.adapter.start_positions.without(partitions)
+            if state.adapter.pending_starts.waiting:
+                partitions = state.adapter.pending_starts.without(partitions)
         _Original.incremental_unassign(self, partitions)
         if state is not None:
             state.adapter.recreation.forget([(p.topic, p.partition) for p in partitions])
@@ -378,7 +376,7 @@ class ConfluentConsumer(confluent_kafka.Consumer):
 
     def __exit__(self, exc_type: Any, exc_value: Any, exc_traceback: Any) -> None:
         state = self._holdfast
-        if state is None or state.calls.process.is_this():  # a fork leaves its parent's alone
+        if state is None or state.calls.process.is_current():  # a fork leaves its parent's alone
             self.close()
 
 

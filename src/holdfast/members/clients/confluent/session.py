@@ -125,7 +125,7 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         for tp in partitions:
             self.stored.pop(tp, None)
 
-    def commits_starts(self) -> bool:
+    def commits_start_offsets(self) -> bool:
         """Return whether every commit includes start offsets.
 
         A program that commits, or stores offsets, itself does so with delivered records.
@@ -150,9 +150,9 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         finally:
             self.running = outer
 
-    def start_known(self) -> None:
+    def assign_known(self) -> None:
         """Start partitions whose start offset is known now; recreate a stalled client."""
-        self.start_positions.start_known()
+        self.pending_starts.assign_known()
         self.recreate_if_stalled()
 
     # The program's changes
@@ -176,14 +176,14 @@ class ConfluentAdapter(LibrdkafkaAdapter):
         running = self.running
         return None if running is None or running.call is ListenerCall.ASSIGNED else running
 
-    def end_some(self, resources: Collection[Resource]) -> None:
+    def unassign_revoked(self, resources: Collection[Resource]) -> None:
         """Unassign what a callback revokes itself; unassigned partitions do not matter."""
         self.session.record_positions()
         self.unassign(resources)
 
     def forget_all(self) -> None:
         """Prepare to replace the whole assignment outside a callback."""
-        self.start_positions.forget(list(self.start_positions.waiting))
+        self.pending_starts.forget(list(self.pending_starts.waiting))
         self.recreation.forget()
 
     def record_pause(self, partitions: Sequence[Any], *, is_paused: bool) -> None:
@@ -259,7 +259,7 @@ class ConfluentSession(PollSession):
                 return missing
             if (raised := self.begin_poll()) is not None:
                 raise raised
-            self.adapter.start_known()
+            self.adapter.assign_known()
             self._served_at = time.monotonic()
             if (sent := self.maybe_auto_commit()) is not None:
                 self._report_later(sent[1], to_client_offsets(sent[0]))

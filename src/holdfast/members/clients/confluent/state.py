@@ -140,9 +140,9 @@ class ConsumerState:
         self.adapter = ConfluentAdapter(consumer, self.callbacks, routed)
         self.session: ConfluentSession | None = None  # None without a subscription
         self.due_at = 0.0  # when something is due before the next record is taken
-        self.waiting: Collection[Any] = ()  # tasks that are due now
+        self.pending_tasks: Collection[Any] = ()  # tasks that are due now
         self._is_abandoned: Callable[[], bool] = _never  # whether no caller waits for this poll
-        self._held_error: BaseException | None = None
+        self._pending_error: BaseException | None = None
 
     @property
     def _consumer(self) -> Any:
@@ -191,7 +191,7 @@ class ConsumerState:
             session = ConfluentSession(membership, self.adapter, self.in_flight)
             self.adapter.session = session
             weakref.finalize(self._consumer, membership.close)
-            self.session, self.waiting = session, session.tasks.items
+            self.session, self.pending_tasks = session, session.tasks.items
         if self._has_brokers:  # else there is no broker to query
             session.membership.subscribe(topics, pattern)
 
@@ -219,21 +219,22 @@ class ConsumerState:
                 else:
                     deadline = time.monotonic() + timeout_s
                     raised = self.session.leave(deadline, returns=returns)
-                    self._forget(self.session, raised)
+                    self._close_session(self.session, raised)
             _Original.close(self._consumer)
 
     def _finish(self, session: ConfluentSession, deadline: float) -> None:
         """Do the tasks of the leaving member until it has left."""
-        self._forget(session, session.finish(deadline))
+        self._close_session(session, session.finish(deadline))
 
-    def _forget(self, session: ConfluentSession, raised: BaseException | None) -> None:
+    def _close_session(self, session: ConfluentSession, raised: BaseException | None) -> None:
         """Forget a session that has ended, and raise the error of its callback."""
         self.adapter.stop_fetching(
             self.adapter.assigned_now() & session.subscription_state.active()
         )
         self.adapter.stored.clear()
         session.membership.close()
-        self.session, self.waiting = None, ()  # last: the next call continues after an exception
+        # Last: the next call continues after an exception.
+        self.session, self.pending_tasks = None, ()
         if raised is not None:
             raise raised
 
@@ -275,10 +276,10 @@ class ConsumerState:
             except Exception as error:
                 if not messages:
                     raise
-                self._held_error = error  # after the records, which would be lost with it
+                self._pending_error = error  # after the records, which would be lost with it
                 return messages
             # Tasks in the mailbox may begin only when these records are processed.
-            is_full = len(messages) >= n or (messages and self.waiting)
+            is_full = len(messages) >= n or (messages and self.pending_tasks)
             if is_full or left_s <= SLICE_S or self._is_abandoned():
                 return messages
 
@@ -297,7 +298,7 @@ class ConsumerState:
 
     def serve(self) -> Message | None:
         """Do what is due between two slices; return a message that is not librdkafka's."""
-        error, self._held_error = self._held_error, None
+        error, self._pending_error = self._pending_error, None
         if error is not None:
             raise error
         now = time.monotonic()

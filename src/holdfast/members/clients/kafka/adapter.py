@@ -42,7 +42,7 @@ from holdfast.members.clients.drop_in import to_client_error
 from holdfast.members.runtime.application_calls import ApplicationCalls
 from holdfast.members.session.session import GroupSession, Notification, StartOffsetsRequest
 
-_MOMENT_S = 0.05
+_SHORT_WAIT_S = 0.05
 _SLICE_S = 0.1
 
 
@@ -84,12 +84,12 @@ class SubscriptionAdapter:
     def __init__(self, subscription: Any, run: Callable[..., object]):
         self._subscription = subscription
         self._run_coroutine = run
-        self._start_request: StartOffsetsRequest[int] = StartOffsetsRequest(self._ask)
+        self._start_request: StartOffsetsRequest[int] = StartOffsetsRequest(self._request_committed)
         self._is_awaited = False
         self._pending_revocation: set[Resource] = set()
         self._lost: set[Resource] = set()  # lost; the member thread adds to it
         self._retained: set[Resource] = set()
-        self._retained_in = -1  # generation
+        self._retained_in_generation = -1  # generation
         self.session: GroupSession
 
     # Queries
@@ -116,14 +116,14 @@ class SubscriptionAdapter:
     def stop_fetching(self, partitions: Collection[Resource]) -> None:
         """Drop partitions, except retained ones, which may come back."""
         gone = set(partitions) - (self._retained - self._lost)
-        self._keep(self._assigned() - gone)
+        self._assign_exactly(self._assigned() - gone)
         for partitions_of in (self._pending_revocation, self._lost, self._retained):
             partitions_of.difference_update(gone)
 
     def _assigned(self) -> set[Resource]:
         return set(map(tuple, self._subscription.assigned_partitions()))
 
-    def _keep(self, kept: Collection[Resource]) -> None:
+    def _assign_exactly(self, kept: Collection[Resource]) -> None:
         """Assign exactly ``kept``, and deliver those that are not being revoked."""
         if not self._subscription.partitions_auto_assigned():
             return
@@ -141,7 +141,7 @@ class SubscriptionAdapter:
         """Return assigned partitions that have no position and no pending reset."""
         return set(map(tuple, self._subscription.missing_fetch_positions()))
 
-    def _ask(self, partitions: Collection[Resource]) -> Future[dict[Resource, int]]:
+    def _request_committed(self, partitions: Collection[Resource]) -> Future[dict[Resource, int]]:
         return self.session.request_committed(partitions)
 
     @contextmanager
@@ -153,7 +153,7 @@ class SubscriptionAdapter:
         finally:
             self._is_awaited = False
 
-    def find_starts(self, timeout_ms: float | None) -> bool:
+    def init_with_committed_offsets(self, timeout_ms: float | None) -> bool:
         """Start partitions at committed offsets; return whether all offsets are known."""
         missing = self._missing()
         if not missing:
@@ -182,7 +182,7 @@ class SubscriptionAdapter:
             if self._start_request.is_open
             else 0.0
         )
-        left_s = max(0.0, _MOMENT_S - elapsed_s)  # other partitions keep flowing
+        left_s = max(0.0, _SHORT_WAIT_S - elapsed_s)  # other partitions keep flowing
         return left_s if wait_s is None else min(wait_s, left_s)
 
     # Callbacks
@@ -195,24 +195,24 @@ class SubscriptionAdapter:
         error = self._run(notification)
         if notification.call is ListenerCall.REVOKED and not self.session.is_cooperative:
             self._retained = (self._assigned() & notification.resources) - self._lost
-            self._retained_in = self._generation()
+            self._retained_in_generation = self._generation()
         return error
 
     def apply_assignment(
         self, notification: Notification, *, should_report: bool
     ) -> BaseException | None:
         if not notification.was_called:
-            self._take(notification.resources)
+            self._assign(notification.resources)
         return self._run(notification) if should_report else None
 
-    def _take(self, resources: frozenset[Resource]) -> None:
+    def _assign(self, resources: frozenset[Resource]) -> None:
         self._start_request.reset()
-        if self._retained and self._generation() != self._retained_in + 1:
-            self._keep(self._assigned() - self._retained)
+        if self._retained and self._generation() != self._retained_in_generation + 1:
+            self._assign_exactly(self._assigned() - self._retained)
         stays = self._assigned()
         continuing = stays & resources & self._retained - self._missing()
         self._pending_revocation -= resources
-        self._keep(resources | (stays if self.session.is_cooperative else set()))
+        self._assign_exactly(resources | (stays if self.session.is_cooperative else set()))
         for tp in continuing:
             self.session.subscription_state.start_at(
                 tp, 0
@@ -258,12 +258,12 @@ class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has 
         held = {self._select_read_replica(tp) for tp in waiting if self._is_assigned(tp)}
         if not held:
             return fetchable
-        of_node = defaultdict(list)
+        by_node = defaultdict(list)
         for tp in fetchable:
-            of_node[self._select_read_replica(tp)].append(tp)
+            by_node[self._select_read_replica(tp)].append(tp)
         return [
             tp
-            for node, partitions in of_node.items()
+            for node, partitions in by_node.items()
             if node not in held or not all(map(self._is_at_end, partitions))
             for tp in partitions
         ]

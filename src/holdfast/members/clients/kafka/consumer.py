@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _ORIGINAL: Any = kafka.KafkaConsumer
 _SLICE_MS = 100.0
-_KEEP = {
+_ASSIGNOR_NAMES = {
     RangePartitionAssignor: "range",
     RoundRobinPartitionAssignor: "roundrobin",
     StickyPartitionAssignor: "sticky",
@@ -210,7 +210,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         return record
 
     def _next(self, next_record: Callable[[], ConsumerRecord]) -> ConsumerRecord | None:
-        if self._member is not None and self._member.waiting and not self._closed:
+        if self._member is not None and self._member.pending_tasks and not self._closed:
             self._member.poll(0)  # before the next record of a list that was polled before
         try:
             return next_record()
@@ -300,7 +300,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
         self._calls.close(limit_ms / 1000, returns=returns)
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
-        if self._calls.process.is_this():  # a fork leaves its parent's alone
+        if self._calls.process.is_current():  # a fork leaves its parent's alone
             super().__exit__(kind, error, trace)
 
     def _end(self, timeout_s: float, returns: bool | None) -> None:
@@ -401,8 +401,8 @@ def network_of(options: Mapping[str, Any]) -> dict[str, Any]:
 def _assignor(given: Any) -> Any:
     """Return a name, an assignor of holdfast, or one written for kafka-python."""
     kind = given if isinstance(given, type) else type(given)
-    if kind in _KEEP:
-        return _KEEP[kind]
+    if kind in _ASSIGNOR_NAMES:
+        return _ASSIGNOR_NAMES[kind]
     protocol = getattr(given, "protocol", None)  # one of holdfast.members.clients.kafka.assignors
     if protocol is not None:
         return protocol

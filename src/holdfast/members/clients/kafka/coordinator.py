@@ -59,10 +59,10 @@ if TYPE_CHECKING:
     from holdfast.members.runtime.member_status import MemberSnapshot
 
 ClientOffsets = Mapping[TopicPartition, OffsetAndMetadata]
-OnCommit = Callable[[Any, Any], object]
+OffsetCommitCallback = Callable[[Any, Any], object]
 """Takes offsets, and None or an error."""
 
-_LOOK_S = 0.1
+_POLL_INTERVAL_S = 0.1
 _CONNECT_S = 0.1  # how long the first poll of a member waits for a broker
 # kafka-python's listener is called in every round, and its errors do not affect a revocation.
 _TRAITS = ClientTraits(reports_empty_changes=True, error_stops_commit=False)
@@ -101,7 +101,7 @@ class MemberConsumerCoordinator:
         self.session: PollSession | None = None
         # Whether the member comes back, by the argument of close().
         self.returns: bool | None = None
-        self.waiting: Collection[Any] = ()  # tasks for the application's next call
+        self.pending_tasks: Collection[Any] = ()  # tasks for the application's next call
         self.adapter: SubscriptionAdapter | None = None
         self._topics: tuple[str, ...] | None = None  # the member's subscription
         self._counts: dict[str, Any] = {}
@@ -116,7 +116,7 @@ class MemberConsumerCoordinator:
         return bool(self._subscription.partitions_auto_assigned())
 
     @property
-    def _running(self) -> PollSession | None:
+    def _connected_session(self) -> PollSession | None:
         """Return the session of a member that is connected."""
         session = self.session
         return None if session is None or session.membership.runtime is None else session
@@ -133,12 +133,12 @@ class MemberConsumerCoordinator:
             session.tasks.put(ApplicationTask(partial(adapter.notify, nothing)))
         return session
 
-    def _joined(self, wait_s: float) -> PollSession:
+    def _join_group(self, wait_s: float) -> PollSession:
         """Return the session of the subscription; a new one waits briefly for a broker."""
         session = self.session
         if session is None:
             self._topics, session = None, self._new_session()
-            self.session, self.waiting = session, session.tasks.items
+            self.session, self.pending_tasks = session, session.tasks.items
         is_new, topics = self._topics is None, tuple(sorted(self._subscription.subscription or ()))
         if topics != self._topics:
             session.membership.subscribe(topics)
@@ -153,7 +153,7 @@ class MemberConsumerCoordinator:
         if failure is not None:
             session.tasks.do_all(0.0)
             if not session.membership.is_fenced:  # else every poll raises it, as the original's
-                self._forget(session)
+                self._close_session(session)
             raise to_client_error(kafka_errors, failure) from failure
         return session
 
@@ -172,9 +172,9 @@ class MemberConsumerCoordinator:
     def group_metadata(self) -> Any:
         """Return the metadata that fence a transaction's offsets (KIP-447)."""
         metadata = self._original.group_metadata()
-        if self._running is None:
+        if self._connected_session is None:
             return metadata
-        snapshot = self._running.membership.snapshot
+        snapshot = self._connected_session.membership.snapshot
         return ConsumerGroupMetadata(
             group_id=metadata.group_id,
             generation_id=snapshot.identity.generation,
@@ -190,25 +190,25 @@ class MemberConsumerCoordinator:
         if not self.is_subscribed:
             return bool(self._original.poll(timeout_ms=timeout_ms))
         self._make_due_calls()
-        session = self._joined(math.inf if timeout_ms is None else timeout_ms / 1000)
+        session = self._join_group(math.inf if timeout_ms is None else timeout_ms / 1000)
         if session.membership.member_thread is not None:  # else no broker has answered yet
-            _raise_of_callback(session.begin_poll())
+            _raise_callback_error(session.begin_poll())
             if (sent := session.maybe_auto_commit()) is not None:
                 self._call_back_later(sent[1], to_client_offsets(sent[0]), None)
         return True
 
     def time_to_next_poll(self) -> float:
         """Return how long a callback may wait, in s."""
-        return _LOOK_S if self.is_subscribed else float(self._original.time_to_next_poll())
+        return _POLL_INTERVAL_S if self.is_subscribed else float(self._original.time_to_next_poll())
 
     # Leaving
 
     def maybe_auto_commit_offsets_now(self) -> None:
         """Record the last positions before the consumer changes its assignment."""
-        if self._running is None:
+        if self._connected_session is None:
             self._original.maybe_auto_commit_offsets_now()
         else:
-            self._running.record_positions()
+            self._connected_session.record_positions()
 
     def maybe_leave_group(self, reason: str | None = None, timeout_ms: float | None = None) -> None:
         """Revoke everything and leave; what was polled counts as processed."""
@@ -234,27 +234,27 @@ class MemberConsumerCoordinator:
 
         def revoke_and_leave() -> None:
             raised = session.leave(deadline, returns=returns, process_ends=process_ends)
-            _raise_of_callback(raised)
+            _raise_callback_error(raised)
 
         try:
             run_to_end(revoke_and_leave)
         finally:
-            self._forget(session)
+            self._close_session(session)
 
-    def _forget(self, session: PollSession) -> None:
+    def _close_session(self, session: PollSession) -> None:
         session.membership.close()
         if self.is_subscribed:
             self._subscription.assign_from_subscribed([])
-        self.adapter, self.waiting = None, ()
+        self.adapter, self.pending_tasks = None, ()
         self.session = None  # last: a second call continues
 
     # Offsets
 
     def refresh_committed_offsets_if_needed(self, timeout_ms: float | None = None) -> bool:
         """Find start offsets of new partitions; a member waits for open transactions (KIP-447)."""
-        if self._running is None or self.adapter is None:
+        if self._connected_session is None or self.adapter is None:
             return bool(self._original.refresh_committed_offsets_if_needed(timeout_ms=timeout_ms))
-        return self.adapter.find_starts(timeout_ms)
+        return self.adapter.init_with_committed_offsets(timeout_ms)
 
     def fetch_committed_offsets(
         self, partitions: Sequence[TopicPartition], timeout_ms: float | None = None
@@ -273,11 +273,11 @@ class MemberConsumerCoordinator:
         self, offsets: ClientOffsets | None, timeout_ms: float | None = None
     ) -> Any:
         """Commit, and wait until it is done; it is retried while a round overtakes it."""
-        session = self._running
+        session = self._connected_session
         if session is None:
             reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
             return self._original.commit_offsets_sync(reported, timeout_ms=timeout_ms)
-        to_commit, origin = session.offsets_to_commit(_named(offsets))
+        to_commit, origin = session.offsets_to_commit(_checked_offsets(offsets))
         self._make_due_calls()
         limit_s = self._limit_s(timeout_ms)
         try:
@@ -289,14 +289,14 @@ class MemberConsumerCoordinator:
         return None
 
     def commit_offsets_async(
-        self, offsets: ClientOffsets | None, callback: OnCommit | None = None
+        self, offsets: ClientOffsets | None, callback: OffsetCommitCallback | None = None
     ) -> Any:
         """Commit without waiting, as kafka-python does."""
         reported = self._subscription.all_consumed_offsets() if offsets is None else offsets
-        session = self._running
+        session = self._connected_session
         if session is None:
             return self._original.commit_offsets_async(reported, callback=callback)
-        to_commit, origin = session.offsets_to_commit(_named(offsets))
+        to_commit, origin = session.offsets_to_commit(_checked_offsets(offsets))
         self._make_due_calls()
         try:
             sent = session.commits.commit_async(to_commit, origin, timeout_s=self._limit_s(None))
@@ -315,7 +315,7 @@ class MemberConsumerCoordinator:
             self._due_callbacks.popleft()()
 
     def _call_back_later(
-        self, sent: Future[None], reported: ClientOffsets, callback: OnCommit | None
+        self, sent: Future[None], reported: ClientOffsets, callback: OffsetCommitCallback | None
     ) -> Any:
         """Have a later call report a commit to ``callback``; return kafka-python's future."""
         callback = callback or self._original.config["default_offset_commit_callback"]
@@ -341,7 +341,7 @@ def _state(snapshot: MemberSnapshot) -> Any:
     return MemberState.STABLE if is_stable else MemberState.REBALANCING
 
 
-def _raise_of_callback(error: BaseException | None) -> None:
+def _raise_callback_error(error: BaseException | None) -> None:
     """Raise the error of a rebalance callback as kafka-python does; Ctrl-C stays what it is."""
     if isinstance(error, Exception):
         raise kafka_errors.KafkaError("User rebalance callback throws an error") from error
@@ -349,7 +349,7 @@ def _raise_of_callback(error: BaseException | None) -> None:
         raise error
 
 
-def _named(offsets: ClientOffsets | None) -> Offsets | None:
+def _checked_offsets(offsets: ClientOffsets | None) -> Offsets | None:
     """Return the offsets of a program; raise what kafka-python raises for other types."""
     if offsets is None:
         return None

@@ -67,35 +67,35 @@ StartOffsets = Mapping[Resource, StartOffset]
 StartOffsetsOrFuture = dict[Resource, StartOffset] | Future[dict[Resource, StartOffset]]
 
 
-class StartPositions:
+class PendingStarts:
     """Start positions of the consumer of one adapter."""
 
     def __init__(self, adapter: LibrdkafkaAdapter):
         self._adapter = adapter
         self._request: StartOffsetsRequest[StartOffset]
-        self._request = StartOffsetsRequest(adapter.request_starts)
+        self._request = StartOffsetsRequest(adapter.request_start_offsets)
         self._with_start: set[Resource] = set()
         self.waiting: set[Resource] = set()  # assigned, and librdkafka does not have them yet
 
     def assign(self, partitions: Sequence[Any]) -> None:
-        """Assign partitions now, or once their start offset is known: :meth:`start_known`."""
+        """Assign partitions now, or once their start offset is known: :meth:`assign_known`."""
         blank = [p for p in partitions if p.offset in _NO_START]
         given = [p for p in partitions if p.offset not in _NO_START]
         if given:
             _Original.incremental_assign(self._adapter.consumer, given)
-            self.forget(_named(given))
+            self.forget(_resources_of(given))
         if not blank:
             return
-        self.waiting |= _named(blank)
+        self.waiting |= _resources_of(blank)
         self._request.reset()
-        self._begin_known(_WAITED_S)
+        self._assign_known(_WAITED_S)
 
-    def start_known(self) -> None:
+    def assign_known(self) -> None:
         """Assign waiting partitions, if a response has come; never wait for one."""
         if self.waiting or self._request.is_open:
-            self._begin_known(0.0)
+            self._assign_known(0.0)
 
-    def _begin_known(self, wait_s: float) -> None:
+    def _assign_known(self, wait_s: float) -> None:
         adapter, consumer = self._adapter, self._adapter.consumer
         requested = set(self.waiting)
         try:
@@ -118,7 +118,7 @@ class StartPositions:
 
     def without(self, partitions: Sequence[Any]) -> list[Any]:
         """Forget waiting partitions among ``partitions``, and return the others."""
-        waiting = self.waiting & _named(partitions)
+        waiting = self.waiting & _resources_of(partitions)
         self.forget(waiting)
         return [p for p in partitions if (p.topic, p.partition) not in waiting]
 
@@ -151,9 +151,9 @@ class LibrdkafkaAdapter:
     def __init__(self, consumer: Any, client_config: Mapping[str, Any], *, reset: int | None):
         self._ref = weakref.ref(consumer)
         self._reset = OFFSET_INVALID if reset is None else reset
-        self.start_positions = StartPositions(self)
+        self.pending_starts = PendingStarts(self)
         self.recreation = ClientRecreation(client_config)
-        self._known: set[str] = set()
+        self._requested_topics: set[str] = set()
         self._pending_revocation: set[Resource] = set()
         self.paused: set[Resource] = set()  # by the application; librdkafka does not report pauses
         self.session: GroupSession
@@ -175,7 +175,7 @@ class LibrdkafkaAdapter:
 
     def assigned_now(self) -> set[Resource]:
         """Return the partitions that appear assigned to the application."""
-        return self.client_assignment().union(self.start_positions.waiting)
+        return self.client_assignment().union(self.pending_starts.waiting)
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
         held = [
@@ -207,7 +207,7 @@ class LibrdkafkaAdapter:
 
     def unassign(self, partitions: Collection[Resource]) -> None:
         """Unassign the assigned ones among ``partitions``."""
-        self.start_positions.forget(partitions)
+        self.pending_starts.forget(partitions)
         self.recreation.forget(partitions)
         gone = sorted(self.client_assignment().intersection(partitions))
         held = self.to_resume(gone)
@@ -242,21 +242,21 @@ class LibrdkafkaAdapter:
     def restart_at_positions(self) -> Mapping[Resource, int] | None:
         """Forget undelivered records; return where to start, None for librdkafka's positions."""
         self.session.record_positions()
-        self._known.clear()
+        self._requested_topics.clear()
         return None
 
     # Start offsets
 
-    def request_starts(
+    def request_start_offsets(
         self, partitions: Collection[Resource]
     ) -> Future[dict[Resource, StartOffset]] | None:
         """Request start offsets: the committed ones, or by ``auto.offset.reset``."""
         runtime = self.session.membership.runtime
         if runtime is None:
             return None
-        return and_then(self.session.request_committed(partitions), self.by_reset)
+        return and_then(self.session.request_committed(partitions), self.committed_or_reset)
 
-    def by_reset(self, committed: Mapping[Resource, int]) -> StartOffsetsOrFuture:
+    def committed_or_reset(self, committed: Mapping[Resource, int]) -> StartOffsetsOrFuture:
         """Return start offsets: the given ones, or, for -1, by ``auto.offset.reset``.
 
         librdkafka would look up the first or the last offset as well, but not report it.
@@ -289,10 +289,10 @@ class LibrdkafkaAdapter:
             {tp: start.committed for tp, start in start_offsets.items()}
         )
         new = {tp: at for tp, (at, committed) in start_offsets.items() if committed < 0 <= at}
-        subscription_state.start_at_reset(new, as_processed=self.commits_starts())
+        subscription_state.start_at_reset(new, as_processed=self.commits_start_offsets())
         return start_offsets
 
-    def commits_starts(self) -> bool:
+    def commits_start_offsets(self) -> bool:
         """Return whether every commit includes start offsets; else only a revocation's commit."""
         return True
 
@@ -300,16 +300,16 @@ class LibrdkafkaAdapter:
         """Assign partitions that are not assigned yet, each at its offset or the group's."""
         now = self.client_assignment()
         new = [p for p in partitions if not self.is_assigned(now, (p.topic, p.partition))]
-        self.start_positions.assign(new)
+        self.pending_starts.assign(new)
 
     def is_assigned(self, now: Collection[Resource], tp: Resource) -> bool:
         """Return whether a partition needs no start offset, where ``now`` is fetched."""
         return tp in now
 
-    def _introduce(self, topics: set[str]) -> None:
+    def _request_topics(self, topics: set[str]) -> None:
         """Request new topics: librdkafka fetches a known topic at once, others a second later."""
-        new = sorted(topics - self._known)
-        self._known |= topics
+        new = sorted(topics - self._requested_topics)
+        self._requested_topics |= topics
         try:
             for topic in new[:_MOST_INTRODUCED]:
                 _Original.list_topics(self.consumer, topic, _REQUEST_S)
@@ -330,7 +330,7 @@ class LibrdkafkaAdapter:
     ) -> BaseException | None:
         """Run the callback, then begin to fetch the partitions."""
         if not notification.was_called:
-            self._introduce({topic for topic, _ in notification.resources})
+            self._request_topics({topic for topic, _ in notification.resources})
         error = self._run(notification) if should_report else None
         self._assign_rest(notification)
         return error
@@ -374,5 +374,5 @@ def _epoch_and_metadata(at: OffsetToCommit) -> dict[str, Any]:
     return epoch | ({"metadata": at.metadata.removesuffix("\0")} if at.metadata else {})
 
 
-def _named(partitions: Sequence[Any]) -> set[Resource]:
+def _resources_of(partitions: Sequence[Any]) -> set[Resource]:
     return {(p.topic, p.partition) for p in partitions}

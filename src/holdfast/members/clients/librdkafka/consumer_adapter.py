@@ -50,13 +50,13 @@ _RESETS = {"earliest": EARLIEST, "latest": LATEST}
 _FAILURES = 3  # polls in a row that fail inside librdkafka until the application gets the error
 
 
-def _clients_own(kind: Any) -> Any:
+def _original_class(kind: Any) -> Any:
     """Return the client's own class, even if ``install()`` has replaced it."""
     line = getattr(kind, "__mro__", (kind,))
     return next(one for one in line if not one.__module__.startswith("holdfast."))
 
 
-_Original: Any = _clients_own(confluent_kafka.Consumer)
+_Original: Any = _original_class(confluent_kafka.Consumer)
 
 
 class _FetchingConsumer(_Original):  # type: ignore[misc]  # the original cannot be referred to weakly
@@ -73,7 +73,7 @@ class RetainedFetches:
     def __contains__(self, tp: object) -> bool:
         return tp in self.partitions
 
-    def sort_out(self, messages: list[Any], lost: Collection[Resource]) -> list[Any]:
+    def set_aside(self, messages: list[Any], lost: Collection[Resource]) -> list[Any]:
         """Set aside the records of retained partitions, drop those of ``lost``, return the rest."""
         kept = []
         for message in messages:
@@ -144,7 +144,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         try:
             messages = self._consume(limit, wait_s)
         except BaseException as error:  # librdkafka's client may raise anything; so may Ctrl-C
-            self._go_back()
+            self._rewind()
             if isinstance(error, HoldfastError) or not isinstance(error, Exception):
                 raise
             self._n_failures += 1
@@ -178,7 +178,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
             return messages
         self.recreation.record_progress()
         if self._lost or self._retained.partitions or self._retained.records:
-            messages = self._retained.sort_out(messages, self._lost)
+            messages = self._retained.set_aside(messages, self._lost)
         retained = self._retained.partitions | self._retained.records.keys()
         elsewhere = self._lost | self._failed | retained
         here = [TopicPartition(*tp) for tp in self._positions.keys() - elsewhere]
@@ -207,7 +207,7 @@ class ConsumerAdapter(LibrdkafkaAdapter):
         """Return the application's position in each partition that librdkafka fetches."""
         return {tp: at for tp, at in self._positions.items() if tp not in self._failed}
 
-    def _go_back(self) -> None:
+    def _rewind(self) -> None:
         """Fetch again from the application's positions."""
         self._retained.records.clear()
         start_offsets = [
@@ -276,10 +276,10 @@ class ConsumerAdapter(LibrdkafkaAdapter):
 
     # Start offsets
 
-    def request_starts(
+    def request_start_offsets(
         self, partitions: Collection[Resource]
     ) -> Future[dict[Resource, StartOffset]] | None:
-        start_offsets = super().request_starts(partitions)
+        start_offsets = super().request_start_offsets(partitions)
         if start_offsets is not None:
             start_offsets.add_done_callback(_log_failure)
         return start_offsets
@@ -297,7 +297,9 @@ class ConsumerAdapter(LibrdkafkaAdapter):
                 raise _no_start(tp)
             return dict(start_offsets)
 
-        return and_then(and_then(self.session.request_committed(partitions), self.by_reset), known)
+        return and_then(
+            and_then(self.session.request_committed(partitions), self.committed_or_reset), known
+        )
 
     def on_start_refused(
         self, error: BaseException, partitions: Collection[Resource]

@@ -95,7 +95,7 @@ class ConsumerSession(PollSession):
             self._raise_callback_error()
             if self._calls.is_stopped or self._calls.should_return():
                 return []
-            self.adapter.start_positions.start_known()
+            self.adapter.pending_starts.assign_known()
             self.adapter.raise_error()
             left_s = max(0.0, deadline - time.monotonic())
             messages = self._fetched(limit, min(left_s, SLICE_S))

@@ -89,7 +89,7 @@ class ClientRecreation:
         """Return whether the next request is due."""
         return time.monotonic() - self._requested_at >= REQUEST_EVERY_S
 
-    def found_no_broker(self, heartbeat_answered_at: float) -> bool:
+    def record_no_broker(self, heartbeat_answered_at: float) -> bool:
         """Record a request that found no broker; return whether the client is stalled.
 
         ``heartbeat_answered_at`` is the time at which the coordinator last acknowledged a
@@ -119,7 +119,7 @@ class ClientRecreation:
             _Original.list_topics(consumer, min(self._application_positions)[0], REQUEST_S)
         except KafkaException as error:
             if error.args[0].code() == NO_BROKER:
-                return self.found_no_broker(heartbeat_answered_at)
+                return self.record_no_broker(heartbeat_answered_at)
         self.record_progress()
         return False
 
