@@ -127,7 +127,7 @@ class Consumer(MemberCalls):
         pattern = checked_pattern(topics)
         names = () if pattern is not None else checked_names(topics)
         check_listener(listener)
-        # inside a callback that has unsubscribed, the member leaves first, and joins again then
+        # After an unsubscribe in a callback the member first leaves, when the outer call returns.
         makes = self._calls.run_after if self._calls.is_pending else self._calls.run
         makes(lambda: self._subscribe(names, pattern, listener))
 

@@ -10,8 +10,8 @@ A failure has these rules:
 1. The first attempt after a failure comes after ``backoff_ms``; each further one after twice the
    previous delay, up to ``backoff_max_ms``. Each delay varies by up to a fifth, so that resources
    that failed together are not restarted together.
-2. A failure continues the row of failures before it, unless the work has run for ``backoff_max_ms``
-   in between.
+2. A failure counts as one more in a row, unless the work has run for ``backoff_max_ms`` since the
+   failure before it.
 3. A resource that has failed :data:`REPORTED_AFTER` times in a row is reported to the group, until
    its work has run for ``backoff_max_ms``. A resource of another worker is forgotten
    :data:`FORGOTTEN_AFTER` times ``backoff_max_ms`` after the last failure here; a later failure
@@ -117,7 +117,7 @@ class Attempt:
     is_overdue: bool = False
     is_lost: bool = False  # another worker may have begun
     deadline_ms: int | None = None  # of its end, by the monotonic clock
-    lost_ms: int = 0  # since when the worker does not own the resource any more
+    lost_ms: int = 0  # when the worker lost the resource, or gave it up
 
 
 class _AttemptReader:

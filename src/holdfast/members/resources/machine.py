@@ -86,7 +86,7 @@ class ResourceMachine:
         self._order = count()
         self._is_ending = False
 
-    # Readings
+    # Queries
 
     def states(self, now_ms: int) -> dict[Resource, ResourceState]:
         """Return the state of each resource that the worker owns."""

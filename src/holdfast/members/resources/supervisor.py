@@ -167,7 +167,7 @@ class Supervisor:
         self._idle.wait(max(0.0, self.close_by - time.monotonic()))
         self._steps.put(None)
 
-    # Readings and the end, on any thread
+    # Queries and the end, on any thread
 
     def states(self) -> Mapping[Resource, ResourceState]:
         """Return the state of each resource that the worker owns."""

@@ -7,7 +7,7 @@ else that would wait for that call, such as leaving the group or joining it agai
 (:meth:`ApplicationCalls.run_after`). A close during a call on another thread waits for that call,
 within its time-out; a call that waits for records returns as soon as the close has begun. This
 module takes no lock that the interrupted thread may hold. A close that an exception has interrupted
-continues, and so does the next close of the same thread.
+is repeated once, and the next close of the same thread continues where it ended.
 
 Any line on the application's thread may raise: a signal handler may raise there. So a task is
 answered in every case. If an exception interrupts it, it goes back to the head of the queue, and
@@ -235,7 +235,7 @@ class Once:
         self._error: BaseException | None = None
 
     def __call__(self, callback: Callable[..., object], *arguments: object) -> BaseException | None:
-        """Call it unless it was called; return its error."""
+        """Call ``callback`` unless one was called; return its error."""
         if not self.was_called:
             try:
                 self.was_called = True

@@ -1,11 +1,11 @@
-"""The group requests of one member: sends the machine's actions, returns answers as events; lags.
+"""The requests of one member to its coordinator: the machine's, commits, and the group's lags.
 
 **Rules.** There are two connections to the coordinator: JoinGroup and SyncGroup go over one, every
 other request over the other. A coordinator answers a connection in order and holds a JoinGroup for
-as long as the rebalance takes. Each request is answered exactly once, by ``post``, on the IO
-thread. An error that no retry can fix (a refused login, no permission for the group) goes to
-``fail`` instead. The built-in source of lags joins no group and commits nothing; if an answer is
-missing it raises an error.
+as long as the rebalance takes. Each request of the machine has exactly one event, its response or
+its failure, which ``post`` gets on the IO thread. ``fail`` gets an error that no retry can fix (a
+refused login, no permission for the group). The built-in source of lags joins no group and commits
+nothing; if a response is missing it raises an error.
 
 **Strategy.** kafka-python builds and parses the messages; their versions are negotiated within
 :data:`~holdfast.cluster.versions.REQUESTS`. Each attempt builds a new request: a request keeps the
@@ -74,7 +74,7 @@ class CoordinatorClient:
         self._beat_node: object = None
 
     def perform(self, action: actions.Action) -> None:
-        """Send the request of an action; the answer comes through ``post``."""
+        """Send the request of an action; ``post`` gets the event of its response."""
         match action:
             case actions.FindCoordinator():
                 self._submit(action.request, partial(self._find, action))
@@ -204,7 +204,7 @@ class CoordinatorClient:
     ) -> concurrent.futures.Future[int]:
         """Commit with exactly the given identity.
 
-        The answer is Kafka's first error code that is not 0, else 0; -1 if no answer came.
+        The future has Kafka's first error code that is not 0, else 0; an error without a response.
         """
         kind = self._requests.OffsetCommitRequest
         request = kind(

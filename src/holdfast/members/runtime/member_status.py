@@ -1,4 +1,4 @@
-"""What a member shows of itself: a snapshot, a log with its identity, a file for a readiness probe.
+"""The state of a member for others: a snapshot, a log with its identity, a file for a probe.
 
 **Rules.** Every record of the logger ``holdfast.member`` carries the group, client id, member id
 and generation, whichever thread wrote it, so that one filter or one JSON formatter serves all
@@ -122,7 +122,7 @@ class ReadyFile:
             try:
                 os.utime(self._path)
             except OSError as error:
-                self._exists = False  # another process removed it: it is written again
+                self._exists = False  # another process removed the file: it is created again
                 self._warn(error)
 
     def remove(self) -> None:

@@ -159,7 +159,7 @@ class AsyncSession(GroupSession):
     # What is due
 
     def run_due_jobs(self) -> None:
-        """Do the member's jobs, and answer for callbacks that have ended."""
+        """Run the queued jobs, and finish the callbacks that have ended."""
         try:
             while not self._is_over and self._jobs.items:
                 self._jobs.do_next(0.0)

@@ -85,7 +85,7 @@ class Membership:
     def connect_and_subscribe(
         self, topics: tuple[str, ...], pattern: TopicPredicate | None = None
     ) -> None:
-        """Subscribe as :meth:`subscribe`, and wait for a broker."""
+        """Connect in this call, which raises if no broker answers; then subscribe and join."""
         if self.runtime is not None:
             self.subscribe(topics, pattern)
             return

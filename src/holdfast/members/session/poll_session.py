@@ -229,9 +229,7 @@ class PollSession(GroupSession):
         )
         if last_result is None or self.adapter.first_in_flight(last_result).keys() & set(resources):
             return
-        if (
-            self.in_flight.last_result is last_result
-        ):  # else a call began before the task was queued
+        if self.in_flight.last_result is last_result:  # else a call began before the task
             drained()
 
     def drop(self, resources: tuple[Resource, ...], lost: tuple[Resource, ...]) -> None:

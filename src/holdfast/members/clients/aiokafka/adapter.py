@@ -1,4 +1,4 @@
-"""The client adapter of aiokafka: changes its record of the assignment in place.
+"""The client adapter of aiokafka, with an assignment that can be changed while it is in use.
 
 **Rules.** A cooperative member drops revoked partitions once their callback has ended. An eager one
 keeps them until the next assignment, as aiokafka does: a round is short, and a commit is then

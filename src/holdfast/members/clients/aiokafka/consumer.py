@@ -261,8 +261,8 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
         super().subscribe(topics, pattern, listener)
         self._listener = listener
 
-    # Records. aiokafka counts a cancelled call as one that waits for ever, so these
-    # calls count for themselves.
+    # Records. aiokafka counts a cancelled call as one that waits for ever, so getone and getmany
+    # keep its counter themselves.
 
     async def getone(self, *partitions: TopicPartition) -> ConsumerRecord:
         """Return the next record, as aiokafka does."""

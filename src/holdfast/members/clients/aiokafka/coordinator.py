@@ -282,7 +282,7 @@ class MemberCoordinator(GroupCoordinator):  # type: ignore[misc]  # aiokafka has
             log.warning("the last commit failed: %s", error)
 
     async def _close_session(self) -> None:
-        """Close the member's runtime."""
+        """Close the session and the runtime of its member."""
         session, self.session = self.session, None
         self._known_subscription, self._group_subscription, self._topics = None, None, frozenset()
         self.in_flight.clear()

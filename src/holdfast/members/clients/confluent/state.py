@@ -227,7 +227,7 @@ class ConsumerState:
         self._close_session(session, session.finish(deadline))
 
     def _close_session(self, session: ConfluentSession, raised: BaseException | None) -> None:
-        """Forget a session that has ended, and raise the error of its callback."""
+        """Close a session whose member has left; raise the error of its callback."""
         self.adapter.stop_fetching(
             self.adapter.assigned_now() & session.subscription_state.active()
         )
@@ -261,7 +261,7 @@ class ConsumerState:
                 return message
 
     def consume(self, messages: list[Any], n: int, timeout: float) -> list[Any]:
-        """Do ``Consumer.consume``, with everything that is due, after the records ``found``."""
+        """Do ``Consumer.consume``, with everything that is due; add to the records ``messages``."""
         end = inf if timeout < 0 else time.monotonic() + timeout
         while True:
             if not messages and (event := self.serve()) is not None:
@@ -293,7 +293,7 @@ class ConsumerState:
             self.in_flight.caller = 0  # the next call may come from any thread
 
     def _is_over(self) -> bool:
-        """Return whether no caller waits for the running call."""
+        """Return whether the running call should return without waiting for more records."""
         return self._is_abandoned() or (self.calls.is_pending and self.calls.should_return())
 
     def serve(self) -> Message | None:

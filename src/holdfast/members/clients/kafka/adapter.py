@@ -1,8 +1,8 @@
-"""The client adapter of kafka-python: changes its ``SubscriptionState``, which it fetches.
+"""The client adapter of kafka-python, which changes the client's subscription state; a fetcher.
 
-**Rules.** The assignment changes on the thread of the application's calls alone. Partitions held
-back, or lost, are marked as pending revocation: kafka-python delivers none of their records, and
-keeps their positions.
+**Rules.** The assignment changes on the thread of the application's calls alone. Partitions that a
+revocation or a loss takes are marked as pending revocation: kafka-python delivers none of their
+records, and keeps their positions.
 
 An eager member revokes all its partitions in every round and gets most of them back. As with
 kafka-python's own coordinator, a partition that comes back continues at its position: it is
@@ -154,7 +154,10 @@ class SubscriptionAdapter:
             self._is_awaited = False
 
     def init_with_committed_offsets(self, timeout_ms: float | None) -> bool:
-        """Start partitions at committed offsets; return whether all offsets are known."""
+        """Start partitions at committed offsets; return whether all offsets are known.
+
+        References: Kafka's ConsumerCoordinator, ``initWithCommittedOffsetsIfNeeded``.
+        """
         missing = self._missing()
         if not missing:
             return True

@@ -163,7 +163,7 @@ class KafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # kafka-python has no typ
 
     @property
     def _member(self) -> MemberConsumerCoordinator | None:
-        """Return the coordinator of the group, None without a subscription."""
+        """The coordinator of a consumer that is a member; None without a subscription."""
         return self._group if self._group is not None and self._group.is_subscribed else None
 
     def poll(

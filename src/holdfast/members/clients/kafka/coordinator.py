@@ -134,7 +134,7 @@ class MemberConsumerCoordinator:
         return session
 
     def _join_group(self, wait_s: float) -> PollSession:
-        """Return the session of the subscription; a new one waits briefly for a broker."""
+        """Join, or change the subscription; return the session. A new one waits for a broker."""
         session = self.session
         if session is None:
             self._topics, session = None, self._new_session()
@@ -350,7 +350,7 @@ def _raise_callback_error(error: BaseException | None) -> None:
 
 
 def _checked_offsets(offsets: ClientOffsets | None) -> Offsets | None:
-    """Return the offsets of a program; raise what kafka-python raises for other types."""
+    """Return the offsets of a commit; raise kafka-python's error for other types."""
     if offsets is None:
         return None
     if not all(isinstance(tp, TopicPartition) for tp in offsets) or not all(

@@ -68,7 +68,7 @@ StartOffsetsOrFuture = dict[Resource, StartOffset] | Future[dict[Resource, Start
 
 
 class PendingStarts:
-    """Start positions of the consumer of one adapter."""
+    """Partitions that appear assigned to the application and wait for their start offset."""
 
     def __init__(self, adapter: LibrdkafkaAdapter):
         self._adapter = adapter
@@ -78,7 +78,7 @@ class PendingStarts:
         self.waiting: set[Resource] = set()  # assigned, and librdkafka does not have them yet
 
     def assign(self, partitions: Sequence[Any]) -> None:
-        """Assign partitions now, or once their start offset is known: :meth:`assign_known`."""
+        """Assign partitions now, or, in :meth:`assign_known`, once their start offset is known."""
         blank = [p for p in partitions if p.offset in _NO_START]
         given = [p for p in partitions if p.offset not in _NO_START]
         if given:
@@ -257,7 +257,7 @@ class LibrdkafkaAdapter:
         return and_then(self.session.request_committed(partitions), self.committed_or_reset)
 
     def committed_or_reset(self, committed: Mapping[Resource, int]) -> StartOffsetsOrFuture:
-        """Return start offsets: the given ones, or, for -1, by ``auto.offset.reset``.
+        """Return start offsets: the committed ones, or, for -1, by ``auto.offset.reset``.
 
         librdkafka would look up the first or the last offset as well, but not report it.
         """
