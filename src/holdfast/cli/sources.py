@@ -13,7 +13,6 @@ Only commands load Arrow without pandas: a user's program may want pandas from A
 from __future__ import annotations
 
 import sys
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -207,6 +206,8 @@ def _stored(
 
 def _scratch(stack: ExitStack) -> Path:
     """Return a folder that is deleted at the end of the block."""
+    import tempfile  # `assign` loads this module for texts of Kafka's tools alone
+
     return Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-")))
 
 
