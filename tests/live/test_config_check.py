@@ -24,9 +24,9 @@ from tests.live.test_logins import PASSWORD, keystores, oidc, server, stores
 from tests.suites import further
 from tests.token_server import SECRET, TokenServer, token_server
 
+from holdfast.cluster import tokens
 from holdfast.cluster.cluster import LiveCluster
 from holdfast.cluster.connections import Connections
-from holdfast.cluster.tokens import oidc_tokens
 from holdfast.errors import HoldfastError
 from holdfast.members.config.settings import Settings
 
@@ -252,7 +252,8 @@ def given(security, server, stores, tmp_path, monkeypatch):
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     for name in ("AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE"):
         monkeypatch.setenv(name, "/dev/null")
-    oidc_tokens.cache_clear()
+    for made in (tokens.oidc_tokens, tokens._aws_tokens):
+        made.cache_clear()  # a process keeps a token until shortly before its end
     return Given(security, server, stores, tmp_path)
 
 
