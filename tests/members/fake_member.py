@@ -310,9 +310,9 @@ class FakeAdapter:
     def raise_error(self):
         """No partition fails here."""
 
-    def first_in_flight(self, held):
+    def first_in_flight(self, result):
         found = {}
-        for record in held:
+        for record in result:
             found.setdefault(record.partition, OffsetToCommit(record.offset))
         return found
 

@@ -34,7 +34,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import Protocol, Self
 
 from holdfast.core.machine.leader.designs import DesignAssignor
 from holdfast.errors import ClientError, LocalProtocolError
@@ -48,9 +48,6 @@ from holdfast.members.runtime.leader_planner import LagSource, LeaderPlanner
 from holdfast.members.runtime.member_runtime import DeclaredResources, MemberRuntime, metrics_of
 from holdfast.members.runtime.member_status import MemberLog, clear_ready_file
 from holdfast.members.session.membership import Membership
-
-if TYPE_CHECKING:
-    pass
 
 _POLL_S = 0.05  # interval at which run() checks whether it was stopped
 _LEAVE_S = 25.0  # time that a close has in addition to the end of the work

@@ -41,7 +41,7 @@ _PORT = 9092
 _IN_TEXTS = ("holdfast.drain.timeout.ms", "holdfast.location")  # named in texts of a member
 DELAY = "scheduled_rebalance_max_delay_ms"
 STRATEGY = "partition_assignment_strategy"
-SAME = {
+MEMBER_KEYS = {
     "group_id": "group.id",
     "group_instance_id": "group.instance.id",
     "client_id": "client.id",
@@ -253,7 +253,7 @@ def settings_of(
     ours: Mapping[str, Any],
     *,
     written: Container[str],
-    same: Mapping[str, str],
+    member_keys: Mapping[str, str],
     assignor_of: Callable[[Any], Any],
     more: Mapping[str, Any] = {},
 ) -> Settings:
@@ -266,7 +266,7 @@ def settings_of(
     written : container of str
         The client's keywords that the program has written; the others have the client's defaults.
         A policy without a written :data:`STRATEGY` chooses the assignors itself.
-    same : mapping of str to str
+    member_keys : mapping of str to str
         Keyword of the client -> key of the member.
     assignor_of : callable
         Converts an element of :data:`STRATEGY` to a name or an assignor of holdfast.
@@ -281,7 +281,7 @@ def settings_of(
     config: dict[str, Any] = {
         "bootstrap.servers": servers(options["bootstrap_servers"]),
         # aiokafka has client_rack since 0.14
-        **{key: options[word] for word, key in same.items() if word in options},
+        **{key: options[word] for word, key in member_keys.items() if word in options},
         "auto.offset.reset": _reset(options["auto_offset_reset"]),
         **more,
     }
@@ -290,7 +290,7 @@ def settings_of(
         listed = list(options[STRATEGY])
         config["partition.assignment.strategy"] = list(map(assignor_of, listed))
     given = _lag_keys(listed) | _our_keys(ours)
-    named = {key: word for word, key in same.items()}
+    named = {key: word for word, key in member_keys.items()}
     named |= {key: key.replace(".", "_") for key in _IN_TEXTS}
     return replace(Settings.parse(config | given), user_names=named)
 

@@ -62,7 +62,7 @@ class ApplicationCalls:
     def __init__(self, end: Callable[[float, bool | None], None]):
         # Weakly, or a forgotten consumer would wait for Python's garbage collector.
         self._end = WeakMethod(end) if ismethod(end) else lambda: end
-        self.process = OwnProcess()
+        self.process = MemberProcess()
         self._close_callers: list[int] = []  # callers; the first one ends the object
         self._inside: dict[object, int] = {}  # the caller of each running call
         self._postponed: list[tuple[int, Callable[[], None]]] = []  # by callers
@@ -258,7 +258,7 @@ def run_to_end(end: Callable[[], None]) -> None:
         raise
 
 
-class OwnProcess:
+class MemberProcess:
     """The process that made a member, by its process id.
 
     ``os.fork`` copies a member's objects and none of its threads: in the copy no thread sends

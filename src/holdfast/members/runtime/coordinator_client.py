@@ -71,7 +71,7 @@ class CoordinatorClient:
         self._post = post
         self._fail = fail
         self._join_node: object = None
-        self._beat_node: object = None
+        self._heartbeat_node: object = None
 
     def perform(self, action: actions.Action) -> None:
         """Send the request of an action; ``post`` gets the event of its response."""
@@ -121,7 +121,7 @@ class CoordinatorClient:
             coordinator, self._metadata.CoordinatorType.GROUP, self._group
         )
         # The broker's ordinary connection is the second one.
-        self._beat_node = coordinator.node_id
+        self._heartbeat_node = coordinator.node_id
         if cluster.broker_metadata(coordinator.node_id) is None:
             await cluster.refresh_metadata()
 
@@ -176,7 +176,7 @@ class CoordinatorClient:
         request = self._requests.HeartbeatRequest(
             **self._identity(action), **REQUESTS["Heartbeat"].bounds
         )
-        response = await self._send(request, self._beat_node, action.timeout_ms)
+        response = await self._send(request, self._heartbeat_node, action.timeout_ms)
         return events.HeartbeatAnswered(action.request, response.error_code)
 
     def _identity(self, action: actions.SendSync | actions.SendHeartbeat) -> dict[str, Any]:
@@ -196,7 +196,7 @@ class CoordinatorClient:
         request = self._requests.LeaveGroupRequest(
             group_id=self._group, members=[identity], **REQUESTS["LeaveGroup"].bounds
         )
-        response = await self._send(request, self._beat_node, action.timeout_ms)
+        response = await self._send(request, self._heartbeat_node, action.timeout_ms)
         return events.LeaveAnswered(action.request, response.error_code)
 
     def commit(
@@ -217,7 +217,7 @@ class CoordinatorClient:
         )
 
         async def work() -> int:
-            response = await self._send(request, self._beat_node)
+            response = await self._send(request, self._heartbeat_node)
             refused = [(t.name, p.error_code) for t in response.topics for p in t.partitions]
             topic, code = next((one for one in refused if one[1]), ("", 0))
             if code == ErrorCode.TOPIC_AUTHORIZATION_FAILED:
@@ -250,7 +250,7 @@ class CoordinatorClient:
     ) -> dict[TopicPartition, int]:
         kind = self._requests.OffsetFetchRequest
         request = _fetch_request(kind, self._group, topics, stable)
-        response = await self._send(request, self._beat_node)
+        response = await self._send(request, self._heartbeat_node)
         if response.API_VERSION >= _GROUPS_SINCE:
             response = response.groups[0]
         raise_code(response.error_code)

@@ -27,7 +27,7 @@ from holdfast.cluster.signal_safe import Flag
 from holdfast.core.machine.codes import ErrorCode
 from holdfast.errors import RemoteProtocolError, SourceError
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_calls import OwnProcess
+from holdfast.members.runtime.application_calls import MemberProcess
 from holdfast.members.runtime.member_status import NAME, NOT_JOINED, MemberSnapshot
 
 if TYPE_CHECKING:
@@ -56,7 +56,7 @@ class Membership:
         self.runtime: MemberRuntime | None = None
         self.rebalance_handler: RebalanceHandler
         self.is_leaving = False
-        self.process = OwnProcess()
+        self.process = MemberProcess()
         self._connect = connect or Connections
         self._make_runtime = make_runtime
         self._lock = threading.Lock()

@@ -52,7 +52,7 @@ class PollClientAdapter(ClientAdapter, Protocol):
     def stop_delivery(self, partitions: Collection[Resource]) -> None:
         """Stop delivery of the lost ``partitions``; called on the member thread."""
 
-    def first_in_flight(self, held: Any) -> Offsets:
+    def first_in_flight(self, result: Any) -> Offsets:
         """Return the first record of each partition in a call's result; from any thread."""
 
     def notify(self, notification: Notification) -> BaseException | None:

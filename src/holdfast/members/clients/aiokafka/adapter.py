@@ -58,7 +58,7 @@ class RunningCallback:
 
     adapter: AiokafkaAdapter
     task: asyncio.Task[Any] | None
-    is_over: bool = False
+    has_ended: bool = False
 
 
 _running: ContextVar[RunningCallback | None] = ContextVar("holdfast_callback", default=None)
@@ -86,7 +86,7 @@ class AiokafkaAdapter:
             return {}
         positions = {}
         for tp in partitions:
-            if self._assignment.keeps(TopicPartition(*tp)):
+            if self._assignment.has(TopicPartition(*tp)):
                 state = self._assignment.state_value(TopicPartition(*tp))
                 if state.has_valid_position:
                     positions[tp] = OffsetToCommit(state.position)
@@ -160,7 +160,7 @@ class AiokafkaAdapter:
         except Exception:
             log.exception("the listener's %s failed", name)
         finally:
-            running.is_over = True
+            running.has_ended = True
             _running.reset(before)
 
     def running(self) -> RunningCallback | None:
@@ -168,7 +168,7 @@ class AiokafkaAdapter:
         callback = _running.get()
         return (
             callback
-            if callback is not None and callback.adapter is self and not callback.is_over
+            if callback is not None and callback.adapter is self and not callback.has_ended
             else None
         )
 
@@ -220,7 +220,7 @@ class MutableAssignment(Assignment):  # type: ignore[misc]
         """Return the state of a partition, or of a dropped one, for a late response."""
         return self._tp_state.get(tp) or self._dropped.get(tp)
 
-    def keeps(self, tp: TopicPartition) -> bool:
+    def has(self, tp: TopicPartition) -> bool:
         """Return whether the partition is still assigned."""
         return tp in self._tp_state
 
@@ -347,7 +347,7 @@ class MutableSubscriptions(AiokafkaSubscriptions):  # type: ignore[misc]
         assignment = subscription.assignment
         if self.is_cooperative and isinstance(assignment, MutableAssignment) and assignment.active:
             self.drop([tp for tp in wanted if tp in self._pending_revocation])
-            new = [tp for tp in wanted if not assignment.keeps(tp)]
+            new = [tp for tp in wanted if not assignment.has(tp)]
             assignment.add(new, subscription_state)
             self._wake_fetcher()
         else:

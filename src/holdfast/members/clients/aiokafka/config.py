@@ -30,8 +30,8 @@ from holdfast.errors import ConfigError
 from holdfast.members.clients import drop_in
 from holdfast.members.config.settings import Settings
 
-_SAME = {
-    **drop_in.SAME,
+_MEMBER_KEYS = {
+    **drop_in.MEMBER_KEYS,
     "auto_commit_interval_ms": "auto.commit.interval.ms",
     "security_protocol": "security.protocol",
     "ssl_context": "holdfast.ssl.context",
@@ -69,7 +69,7 @@ def settings_of(
             options,
             ours,
             written=written,
-            same=_SAME,
+            member_keys=_MEMBER_KEYS,
             assignor_of=lambda given: _assignor(given, cluster),
             more={_DRAIN: options[waits], **_login(options, loop)},
         )

@@ -34,7 +34,7 @@ from holdfast.members.clients.aiokafka.coordinator import MemberCoordinator
 from holdfast.members.clients.aiokafka.fetcher import UnblockedFetcher
 from holdfast.members.clients.drop_in import DELAY, STRATEGY, ClassReplacement, is_ours, with_login
 from holdfast.members.config.settings import Settings
-from holdfast.members.runtime.application_calls import OwnProcess
+from holdfast.members.runtime.application_calls import MemberProcess
 from holdfast.members.runtime.member_status import clear_ready_file
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 _ORIGINAL_INIT = inspect.signature(aiokafka.AIOKafkaConsumer.__init__)
 _ORIGINAL: Any = aiokafka.AIOKafkaConsumer
-WHOLE = "holdfast_whole_assignment"
+WHOLE_ASSIGNMENT = "holdfast_whole_assignment"
 INSTALLED = ClassReplacement(policy="holdfast_policy", strategy=STRATEGY)
 """Options that :func:`install` gives every consumer of a group."""
 
@@ -95,13 +95,13 @@ class AIOKafkaConsumer(_ORIGINAL):  # type: ignore[misc]  # aiokafka has no type
             raise ValueError(str(error)) from error
         if isinstance(options.get("sasl_kerberos_service_name"), kerberos.Service):
             kerberos.use_in_aiokafka()
-        self._reports_full_assignment = bool(options.pop(WHOLE, False))
+        self._reports_full_assignment = bool(options.pop(WHOLE_ASSIGNMENT, False))
         ours = {word: options.pop(word) for word in list(options) if is_ours(word)}
         hide_logins()
         super().__init__(*topics, **options)
         self._is_stopped = False
         self._stopping: asyncio.Task[None] | None = None  # begun by a callback
-        self._process = OwnProcess()
+        self._process = MemberProcess()
         self._member_settings: Settings | None = None
         if self._group_id is None:
             if ours:

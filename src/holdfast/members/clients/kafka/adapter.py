@@ -98,9 +98,9 @@ class SubscriptionAdapter:
         consumed = from_client_offsets(self._subscription.all_consumed_offsets())
         return {tp: at for tp, at in consumed.items() if tp in partitions}
 
-    def first_in_flight(self, held: Any) -> Offsets:
+    def first_in_flight(self, result: Any) -> Offsets:
         """Return the first records of lists, or the record of an iterator."""
-        records = held.values() if isinstance(held, dict) else [(held,)] if held else ()
+        records = result.values() if isinstance(result, dict) else [(result,)] if result else ()
         return {(r[0].topic, r[0].partition): OffsetToCommit(r[0].offset) for r in records}
 
     # Changes
@@ -258,8 +258,8 @@ class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has 
         current = self._next_partition_records
         if current:
             waiting.add(current.topic_partition)
-        held = {self._select_read_replica(tp) for tp in waiting if self._is_assigned(tp)}
-        if not held:
+        busy = {self._select_read_replica(tp) for tp in waiting if self._is_assigned(tp)}
+        if not busy:
             return fetchable
         by_node = defaultdict(list)
         for tp in fetchable:
@@ -267,7 +267,7 @@ class AvailableFirstFetcher(Fetcher):  # type: ignore[misc]  # kafka-python has 
         return [
             tp
             for node, partitions in by_node.items()
-            if node not in held or not all(map(self._is_at_end, partitions))
+            if node not in busy or not all(map(self._is_at_end, partitions))
             for tp in partitions
         ]
 

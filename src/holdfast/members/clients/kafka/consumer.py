@@ -383,7 +383,7 @@ def settings_of(
     """
     try:
         return drop_in.settings_of(
-            options, ours, written=written, same=drop_in.SAME, assignor_of=_assignor
+            options, ours, written=written, member_keys=drop_in.MEMBER_KEYS, assignor_of=_assignor
         )
     except ConfigError as error:
         raise KafkaConfigurationError(str(error)) from error

@@ -178,13 +178,13 @@ class LibrdkafkaAdapter:
         return self.client_assignment().union(self.pending_starts.waiting)
 
     def positions(self, partitions: Collection[Resource]) -> Offsets:
-        held = [
+        assigned = [
             TopicPartition(*tp) for tp in sorted(self.client_assignment().intersection(partitions))
         ]
-        return offsets_of(_Original.position(self.consumer, held)) if held else {}
+        return offsets_of(_Original.position(self.consumer, assigned)) if assigned else {}
 
-    def first_in_flight(self, held: Any) -> Offsets:
-        messages: Sequence[Any] = (held,) if isinstance(held, Message) else held
+    def first_in_flight(self, result: Any) -> Offsets:
+        messages: Sequence[Any] = (result,) if isinstance(result, Message) else result
         first: dict[Resource, OffsetToCommit] = {}
         for message in messages:
             if message.error() is None:
@@ -195,9 +195,9 @@ class LibrdkafkaAdapter:
     # Changes
 
     def mark_pending_revocation(self, partitions: Collection[Resource]) -> None:
-        held = sorted(self.client_assignment().intersection(partitions))
+        assigned = sorted(self.client_assignment().intersection(partitions))
         self._pending_revocation.update(partitions)
-        _Original.pause(self.consumer, [TopicPartition(*tp) for tp in held])
+        _Original.pause(self.consumer, [TopicPartition(*tp) for tp in assigned])
 
     def stop_delivery(self, partitions: Collection[Resource]) -> None:
         """Do nothing: a slice of a poll is short, and the task of the loss follows it."""
@@ -210,12 +210,12 @@ class LibrdkafkaAdapter:
         self.pending_starts.forget(partitions)
         self.recreation.forget(partitions)
         gone = sorted(self.client_assignment().intersection(partitions))
-        held = self.to_resume(gone)
+        paused = self.to_resume(gone)
         self._pending_revocation.difference_update(partitions)
         if not gone:
             return
-        if held:  # librdkafka keeps a pause for ever
-            _Original.resume(self.consumer, [TopicPartition(*tp) for tp in sorted(held)])
+        if paused:  # librdkafka keeps a pause for ever
+            _Original.resume(self.consumer, [TopicPartition(*tp) for tp in sorted(paused)])
         _Original.incremental_unassign(self.consumer, [TopicPartition(*tp) for tp in gone])
 
     def to_resume(self, gone: Collection[Resource]) -> set[Resource]:
