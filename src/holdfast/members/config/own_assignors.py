@@ -61,8 +61,10 @@ from holdfast.errors import ConfigError, LocalProtocolError, PlanError, nearest
 _PARTS = ("name", "rebalance_protocols", "subscribe", "read", "lead", "stay")
 
 
-def resolve(given: object) -> AssignorSpec:
+def resolve(given: object, *, has_deadline: bool = True) -> AssignorSpec:
     """Return the name or the user's own assignor that an entry of a list means.
+
+    In a member the user's own assignor has a deadline, in a command it has none.
 
     Raises
     ------
@@ -70,8 +72,16 @@ def resolve(given: object) -> AssignorSpec:
         For an unknown name, a factory that cannot be imported or raises, or an object that is not
         an assignor.
     """
-    spec = _spec_of(given)
-    return _bounded(spec) if isinstance(spec, OwnAssignor) else spec
+    spec: AssignorSpec
+    if not isinstance(given, str):
+        spec = _checked(given, repr(given))
+    elif (name := canonical(given)) in ASSIGNORS or name in DESIGNS:
+        spec = name
+    elif "." in name or ":" in name:
+        spec = _checked(_imported(name), name)
+    else:
+        raise unknown(name, DESIGNS)
+    return _with_deadline(spec) if has_deadline and isinstance(spec, OwnAssignor) else spec
 
 
 def resolve_target(given: object) -> Named:
@@ -152,7 +162,7 @@ def resolve_kind(kind: str, own: Mapping[str, Any]) -> KindPolicy:
 
 def resolve_for_command(given: str) -> Named:
     """Return a registry name, or the object ``module:name``, for a command without a member."""
-    spec = _spec_of(given)
+    spec = resolve(given, has_deadline=False)
     return spec if isinstance(spec, AssignorInfo) else resolve_target(spec)
 
 
@@ -163,17 +173,6 @@ def make_assignor(given: AssignorSpec, options: Mapping[str, Any]) -> Assignor:
     if options:
         raise ConfigError(f"{given.name}: it takes no options, found {', '.join(sorted(options))}")
     return given
-
-
-def _spec_of(given: object) -> AssignorSpec:
-    if not isinstance(given, str):
-        return _checked(given, repr(given))
-    name = canonical(given)
-    if name in ASSIGNORS or name in DESIGNS:
-        return name
-    if "." not in name and ":" not in name:
-        raise unknown(name, DESIGNS)
-    return _checked(_imported(name), name)
 
 
 def _imported(name: str) -> object:
@@ -251,7 +250,7 @@ class TimedFunction:
         return future.result()
 
 
-def _bounded(own: OwnAssignor) -> OwnAssignor:
+def _with_deadline(own: OwnAssignor) -> OwnAssignor:
     """Return the assignor with a deadline; each client has calls of its own."""
     if isinstance(own.plan, TimedFunction):
         return own
