@@ -61,7 +61,7 @@ def drawn(
 
 @pytest.mark.parametrize("equal", [True, False])
 @pytest.mark.parametrize("racks", [False, True])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", further(range(6)))
 def test_as_many_previous_owners_as_the_solver_finds_and_the_certificate_proves_it(
     seed, racks, equal
 ):

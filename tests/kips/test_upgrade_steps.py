@@ -53,6 +53,7 @@ from tests.kips.ways import bounce, plan_upgrade, settings_of_java
 from tests.members.configured import CLIENTS, NEEDED, STRATEGY
 from tests.report.fleet import Script
 from tests.report.test_findings import STATELESS, assignors, examine, of_protocol
+from tests.suites import further
 
 from holdfast import Consumer, Worker
 from holdfast.core.machine.leader.assignor_protocol import Assignor, RebalanceProtocol
@@ -344,7 +345,7 @@ def suggested(now: str) -> set[str]:
     return {command for command in commands if command.startswith("holdfast upgrade-check")}
 
 
-@pytest.mark.parametrize("now", EAGER_NOW)
+@pytest.mark.parametrize("now", further(EAGER_NOW))
 @pytest.mark.parametrize("client", PLANNED, ids=str)
 def test_a_client_takes_every_bounce_of_every_plan_that_a_finding_suggests(client, now):
     """As the command prints them: its own constructor says so, or Java's, by the other test."""

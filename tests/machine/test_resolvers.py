@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from tests.sim.history import History
+from tests.suites import further
 
 import holdfast
 from holdfast.core.assignors.registry import find
@@ -279,13 +280,13 @@ def test_a_function_changes_nothing_of_what_it_is_given():
 
 
 @pytest.mark.parametrize("name", DESIGNS)
-@pytest.mark.parametrize("delay_ms", [0, 30_000])
+@pytest.mark.parametrize("delay_ms", further([30_000, 0]))
 def test_every_policy_of_a_design_keeps_the_laws(name, delay_ms):
     holdfast.check_policy_laws(name, n_groups=12, delay_ms=delay_ms, interval_ms=5_000)
 
 
 @pytest.mark.parametrize("function", [resolvers.simple, resolvers.deferred, resolvers.incremental])
-@pytest.mark.parametrize("failback", [False, True])
+@pytest.mark.parametrize("failback", further([False, True]))
 def test_the_ready_made_functions_keep_the_laws_as_a_users_own(function, failback):
     holdfast.check_policy_laws(policy("own", function, failback=failback), n_groups=12)
 

@@ -24,7 +24,7 @@ from holdfast.fleet.tables.reading import Tables
 class LocalJob(Job):
     """A job whose steps run here, whatever their size, with small batches."""
 
-    batch_rows: int = 7
+    batch_rows: int = 20
 
     def _run(self, step, on_spark=None):
         self.collect(steps.run_here(step, batch_rows=self.batch_rows))
@@ -40,7 +40,7 @@ def records_of(dump):
     return pa.Table.from_batches(dump.rows().here(), arrow_schema("records"))
 
 
-def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=(), about=()):
+def run(path, out_dir, *, batch_rows=20, reset="latest", selection=None, logs=(), about=()):
     """Tables of a dump, and more notes about its reading."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     job = LocalJob(session=None, tables=tables, batch=tables.next_batch(), batch_rows=batch_rows)
@@ -53,7 +53,7 @@ def run(path, out_dir, *, batch_rows=7, reset="latest", selection=None, logs=(),
     return tables
 
 
-def made(folder, records, *, batch_rows=7, **dump):
+def made(folder, records, *, batch_rows=20, **dump):
     """Tables of a dump of these records."""
     return run(write_dump(folder / "dump", records, **dump), folder / "out", batch_rows=batch_rows)
 
@@ -69,7 +69,7 @@ def everything(tables, but=()):
     return {n: sorted(map(repr, t.to_pylist())) for n, t in found.items()}
 
 
-def stream(path, out_dir, cuts, *, batch_rows=7, reset="latest", logs=()):
+def stream(path, out_dir, cuts, *, batch_rows=20, reset="latest", logs=()):
     """Tables of a dump that came in batches, cut at these times in the log; no Spark."""
     dump, tables = Dump.open(path), Tables(out_dir.absolute())
     rows = records_of(dump)

@@ -73,7 +73,7 @@ def test_the_clock_of_the_reader_is_joined(made: Tables) -> None:
     assert sorted(one.code for one in found.findings) == sorted([*codes, "HF123"])
 
 
-@pytest.mark.parametrize("described", [False, True])
+@pytest.mark.parametrize("described", further([True, False]))
 @pytest.mark.parametrize(
     "state", ["as recorded", "Stable", "Empty", "PreparingRebalance", "gone", "not listed"]
 )

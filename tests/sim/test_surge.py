@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import pytest
 from tests.proof.rules.attached import simulate
+from tests.suites import further
 
 from holdfast.core.machine.policy import Policy
 from holdfast.sim.clock import Costs
@@ -16,7 +17,7 @@ NOISE_SECONDS = 0.1
 
 @pytest.mark.parametrize("crash", [False, True])
 @pytest.mark.parametrize("surge", [1, 2, 6])
-@pytest.mark.parametrize("partitions", [6, 30, 84])
+@pytest.mark.parametrize("partitions", further([30, 6, 84]))
 def test_a_surge_costs_at_most_what_it_costs_under_simple(partitions, surge, crash):
     setup = Setup(scenario="surge", partitions=partitions, steps=surge, crash=crash, costs=FREE)
     simple, deferred = (
