@@ -8,8 +8,6 @@
    each command that a test starts would compile all of holdfast again, and all tests.
 4. A test that takes ``MOST_SECONDS`` is ended with its worker. The log shows what each thread did,
    the test counts as failed, and a new worker runs the others (``tests/scheduling.py``).
-5. Folders of tests are in memory where there is enough: a batch of tables is synchronised with the
-   disk a dozen times, and brokers use the same disk.
 
 Tests of a broker wait most of the time, so two cores need five workers in `make test` and three
 in `make test-all`, whose members are more processes. All workers use one broker
@@ -21,11 +19,8 @@ is an error. Other arguments go to pytest.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
-import tempfile
-from pathlib import Path
 
 from holdfast.errors import HoldfastError
 from holdfast.local.java import find_java
@@ -33,9 +28,6 @@ from holdfast.local.java import find_java
 SUITES = {"test": "not slow and not every", "test-all": "every and not slow", "slow": "slow"}
 WORKERS = {"test": "5", "test-all": "3"}
 MOST_SECONDS = 600
-MEMORY = Path("/dev/shm")
-LEAST_MEMORY = 4 << 30
-"""Bytes: a run needs less than a tenth of it."""
 
 
 def main(arguments: list[str]) -> int:
@@ -56,16 +48,7 @@ def main(arguments: list[str]) -> int:
     environment = dict(os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     others = [word for word in arguments if word != "--all"]
-    with tempfile.TemporaryDirectory(prefix="holdfast-tests-", dir=_memory()) as folder:
-        command += ["--basetemp", f"{folder}/run", "-o", "tmp_path_retention_policy=failed"]
-        return subprocess.call([*command, "-m", marks, *others], env=environment)
-
-
-def _memory() -> Path | None:
-    """Return the folder whose files are in memory, None if it lacks the room."""
-    if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < LEAST_MEMORY:
-        return None
-    return MEMORY
+    return subprocess.call([*command, "-m", marks, *others], env=environment)
 
 
 if __name__ == "__main__":
