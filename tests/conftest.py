@@ -147,26 +147,13 @@ def pytest_collection() -> Iterator[None]:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_setupnodes(config: pytest.Config) -> None:
-    """Start the broker of the workers of a whole run: it is fetched while they collect tests."""
-    chosen = config.option
-    is_whole = config.args_source is not pytest.Config.ArgsSource.ARGS and not chosen.keyword
-    if is_whole and "not broker" not in chosen.markexpr:
-        _start_broker(config)
-
-
-@pytest.hookimpl(optionalhook=True)
 def pytest_xdist_node_collection_finished(node: Any, ids: list[str]) -> None:
-    """Start it for some of the tests if one of them needs it."""
-    if any(f"@{BROKER}" in name for name in ids):
-        _start_broker(node.config)
-
-
-def _start_broker(config: pytest.Config) -> None:
-    if _BROKER not in config.stash:
+    """Start the broker of the workers, if a test of the run needs one."""
+    if _BROKER not in node.config.stash and any(f"@{BROKER}" in name for name in ids):
         from tests.live.run_broker import StartedForAll
 
-        config.stash[_BROKER] = StartedForAll(config._tmp_path_factory.getbasetemp())
+        folder = node.config._tmp_path_factory.getbasetemp()
+        node.config.stash[_BROKER] = StartedForAll(folder)
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
